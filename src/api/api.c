@@ -19,7 +19,7 @@
 #include "api/pipeline/hook.h"
 #include "api/pipeline/operations.h"
 #include "api/pipeline/redirect.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/resources/audit.h"
 #include "api/resources/devices.h"
 #include "api/resources/feed.h"
@@ -299,7 +299,8 @@ static bool end_turn(void *app, bool idle) {
 }
 
 void gb_api_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end) {
-    gb_api_audit_ended(app, request, end);
+    if (gb_audit_mode(((struct gb_api *)app)->core) != GB_AUDIT_OFF)
+        gb_api_audit_ended(app, request, end);
 }
 
 void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
@@ -311,7 +312,7 @@ void gb_api_serve(struct gb_api *api, struct gb_http_server_config *config) {
     config->around = api->fleet ? gb_redirect_around : gb_api_pipeline;
     config->asides = gb_redirect_asides;
     config->aside_count = api->fleet ? GB_ASIDES : 0;
-    config->ended = gb_audit_never(api->core) ? NULL : gb_api_audit_ended;
+    config->ended = gb_audit_never(api->core) ? NULL : gb_api_ended;
     config->begin_turn = begin_turn;
     config->end_turn = end_turn;
     config->explain = gb_api_explain;

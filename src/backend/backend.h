@@ -18,7 +18,6 @@
 
 #include "backend/health/health.h"
 #include "base/error.h"
-#include "model/device.h"
 #include "model/model.h"
 #include "model/view.h"
 
@@ -467,7 +466,7 @@ static inline int gb_mem_attributes(struct gb_backend *be, const struct gb_locat
 
 /* --- memory and events in other processes ------------------------------------------------------------------------- */
 
-/* Makes bytes of memory at place, where an allocation begins, ready for another process in one way; see model/device.h.
+/* Makes bytes of memory at place, where an allocation begins, ready for another process in one way; see model/model.h.
  * pool is where memory of kind DEVICE is from, else NULL. Waits for no work of the device; takes no longer than a call
  * of the driver. The memory must not be freed, nor used again for other bytes, while an importer has it.
  *

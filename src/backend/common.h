@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "model/device.h"
+#include "model/model.h"
 
 /* An error of CUDA's, and what it means to the program: host and fault report what CUDA would. The list is
  * native.def. */

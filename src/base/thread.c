@@ -9,6 +9,11 @@
 
 /* --- thread ------------------------------------------------------------------------------------------------------- */
 
+void gb_waker_run(const struct gb_waker *waker) {
+    if (waker->fn)
+        waker->fn(waker->arg);
+}
+
 void gb_mutex_init(pthread_mutex_t *mutex) {
     pthread_mutexattr_t attr;
 

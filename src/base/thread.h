@@ -75,9 +75,6 @@ struct gb_waker {
     void *arg;
 };
 
-static inline void gb_waker_run(const struct gb_waker *waker) {
-    if (waker->fn)
-        waker->fn(waker->arg);
-}
+void gb_waker_run(const struct gb_waker *waker);
 
 #endif

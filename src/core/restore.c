@@ -7,7 +7,7 @@
 #include "base/container.h"
 #include "core/access/keys.h"
 #include "core/buffer/buffer.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/observe/stats.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"

@@ -34,9 +34,7 @@ enum gb_http_method {
 };
 const char *gb_http_method_name(enum gb_http_method method);
 /* Whether a request of this method changes nothing. */
-static inline bool gb_http_is_safe(enum gb_http_method method) {
-    return method == GB_HTTP_GET || method == GB_HTTP_HEAD || method == GB_HTTP_OPTIONS;
-}
+bool gb_http_is_safe(enum gb_http_method method);
 
 struct gb_http_request;
 struct gb_http_response;

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "model/device.h"
 #include "model/model.h"
 
 enum gb_history_scope { GB_HISTORY_DAEMON, GB_HISTORY_DEVICE, GB_HISTORY_POOL, GB_HISTORY_SESSION, GB_HISTORY_SCOPES };

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model/device.h"
+#include "model/model.h"
 
 #define IMPORT_PART_BYTES (4ull << 20)
 

@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "api/api.h"
-#include "api/request/media.h"
 #include "api/request/query.h"
 #include "core/core.h"
 #include "fuzz.h"

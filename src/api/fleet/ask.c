@@ -8,7 +8,7 @@
 
 #include "api/auth.h"
 #include "api/pipeline/redirect.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/body.h"
 #include "base/container.h"
 #include "fleet/move/move.h"

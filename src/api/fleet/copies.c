@@ -5,8 +5,7 @@
 
 #include "api/context.h"
 #include "api/fleet/ask.h"
-#include "api/reply/render.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
 #include "fleet/replica/replica.h"

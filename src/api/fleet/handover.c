@@ -13,7 +13,7 @@
 #include "api/pipeline/hook.h"
 #include "api/pipeline/operations.h"
 #include "api/pipeline/redirect.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
 #include "base/clock.h"

@@ -10,9 +10,9 @@
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/body.h"
-#include "api/request/media.h"
+#include "api/request/query.h"
 #include "base/clock.h"
 #include "base/encoding.h"
 #include "base/thread.h"

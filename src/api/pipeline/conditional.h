@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "api/request/media.h"
+#include "api/request/query.h"
 #include "base/error.h"
 #include "core/core.h"
 #include "http/http.h"

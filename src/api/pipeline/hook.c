@@ -11,7 +11,7 @@
 #include "api/auth.h"
 #include "api/context.h"
 #include "api/pipeline/operations.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/query.h"
 #include "base/clock.h"
 #include "base/hash.h"

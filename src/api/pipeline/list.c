@@ -9,8 +9,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/reply/render.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/query.h"
 #include "base/container.h"
 #include "base/hash.h"

@@ -9,7 +9,7 @@
 
 #include "api/context.h"
 #include "api/pipeline/hook.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/query.h"
 #include "base/clock.h"
 #include "base/json_writer.h"

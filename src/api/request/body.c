@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "api/context.h"
-#include "api/request/media.h"
 #include "api/request/query.h"
 #include "base/encoding.h"
 #include "base/text.h"

@@ -6,7 +6,7 @@
 
 #include "api/context.h"
 #include "api/pipeline/list.h"
-#include "api/reply/render.h"
+#include "api/reply.h"
 #include "api/request/query.h"
 #include "base/clock.h"
 

@@ -10,7 +10,7 @@
 #include "api/context.h"
 #include "api/pipeline/conditional.h"
 #include "api/pipeline/digest.h"
-#include "api/request/media.h"
+#include "api/request/query.h"
 #include "api/resources/upload.h"
 #include "api/resources/uploads.h"
 #include "base/json_writer.h"

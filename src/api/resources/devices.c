@@ -7,8 +7,7 @@
 
 #include "api/context.h"
 #include "api/pipeline/async.h"
-#include "api/reply/render.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
 

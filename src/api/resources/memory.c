@@ -7,8 +7,7 @@
 
 #include "api/context.h"
 #include "api/pipeline/list.h"
-#include "api/reply/render.h"
-#include "api/request/media.h"
+#include "api/reply.h"
 #include "api/request/query.h"
 #include "base/json_writer.h"
 #include "core/core.h"

@@ -7,8 +7,8 @@
 
 #include "api/context.h"
 #include "api/pipeline/operations.h"
-#include "api/reply/reply.h"
-#include "api/request/media.h"
+#include "api/reply.h"
+#include "api/request/query.h"
 #include "api/resources/metrics_snapshot.h"
 #include "base/clock.h"
 #include "base/thread.h"

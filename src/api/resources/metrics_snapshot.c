@@ -7,7 +7,7 @@
 
 #include "api/context.h"
 #include "api/pipeline/operations.h"
-#include "api/reply/render.h"
+#include "api/reply.h"
 #include "base/clock.h"
 
 /* The sessions that have series of their own: the largest. There may be ten thousand, and collectors keep each series

@@ -7,8 +7,7 @@
 #include <strings.h>
 
 #include "api/context.h"
-#include "api/reply/render.h"
-#include "api/reply/reply.h"
+#include "api/reply.h"
 #include "api/request/query.h"
 #include "base/json_writer.h"
 #include "fleet/fleet.h"

@@ -3,7 +3,7 @@
 #ifndef GB_API_RESOURCES_UPLOAD_H
 #define GB_API_RESOURCES_UPLOAD_H
 
-#include "api/request/media.h"
+#include "api/request/query.h"
 #include "core/core.h"
 #include "http/http.h"
 

@@ -7,7 +7,7 @@
 #define GB_BACKEND_HEALTH_HEALTH_H
 
 #include "base/error.h"
-#include "model/device.h"
+#include "model/model.h"
 
 /* AUTO: NVML for GPUs, and the kernel's files for what it does not say of an integrated one; nothing for simulated
  * devices. */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/device.h"
+#include "model/model.h"
 
 struct gb_pool;
 struct gb_stream;
@@ -101,9 +101,7 @@ void gb_host_arena_give(struct gb_host_arena *arena, struct gb_host_block *block
 /* Clears the tags of the free blocks that settled says yes to, and joins neighbours. */
 void gb_host_arena_settle(struct gb_host_arena *arena, gb_host_usable_fn *settled, void *arg);
 
-static inline char *gb_host_block_base(const struct gb_host_block *block) {
-    return block->segment->base + block->offset;
-}
+char *gb_host_block_base(const struct gb_host_block *block);
 
 /* --- tables by address -------------------------------------------------------------------------------------------- */
 

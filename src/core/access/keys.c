@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/public/access.h"
 #include "core/runtime/runtime.h"
 

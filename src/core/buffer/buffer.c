@@ -21,6 +21,10 @@ struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
     return b;
 }
 
+struct gb_content *gb_buffer_content_at(const struct gb_buffer *buffer, int i) {
+    return i < GB_SIDES ? buffer->sides[i] : buffer->content;
+}
+
 void gb_buffer_free(struct gb_buffer *b) {
     if (!b)
         return;
@@ -483,6 +487,15 @@ static const struct gb_mirror_move moves[GB_MIRROR_ACTIONS][GB_HEAD_COUNT] = {
 
 struct gb_mirror_move gb_mirror_move(enum gb_head head, enum gb_mirror_action action) {
     return moves[action][head];
+}
+
+enum gb_mirror_action gb_mirror_write(enum gb_side side, bool merge) {
+    return side == GB_SIDE_HOST ? (merge ? GB_MIRROR_MERGE_HOST : GB_MIRROR_WRITE_HOST)
+                                : (merge ? GB_MIRROR_MERGE_DEVICE : GB_MIRROR_WRITE_DEVICE);
+}
+
+enum gb_side gb_other_side(enum gb_side side) {
+    return side == GB_SIDE_HOST ? GB_SIDE_DEVICE : GB_SIDE_HOST;
 }
 
 /* --- guard -------------------------------------------------------------------------------------------------------- */

@@ -42,14 +42,9 @@ struct gb_mirror_move {
 /* The table of all moves. */
 struct gb_mirror_move gb_mirror_move(enum gb_head head, enum gb_mirror_action action);
 
-static inline enum gb_mirror_action gb_mirror_write(enum gb_side side, bool merge) {
-    return side == GB_SIDE_HOST ? (merge ? GB_MIRROR_MERGE_HOST : GB_MIRROR_WRITE_HOST)
-                                : (merge ? GB_MIRROR_MERGE_DEVICE : GB_MIRROR_WRITE_DEVICE);
-}
+enum gb_mirror_action gb_mirror_write(enum gb_side side, bool merge);
 
-static inline enum gb_side gb_other_side(enum gb_side side) {
-    return side == GB_SIDE_HOST ? GB_SIDE_DEVICE : GB_SIDE_HOST;
-}
+enum gb_side gb_other_side(enum gb_side side);
 
 /* A record as a buffer keeps it. There are many of these, so names take no more memory than they need. */
 struct gb_buffer_kept {
@@ -97,9 +92,7 @@ struct gb_buffer {
 
 /* Where a buffer's bytes may be: its sides or, if it is not mirrored, its content. NULL: no memory there. */
 #define GB_BUFFER_CONTENTS (GB_SIDES + 1)
-static inline struct gb_content *gb_buffer_content_at(const struct gb_buffer *buffer, int i) {
-    return i < GB_SIDES ? buffer->sides[i] : buffer->content;
-}
+struct gb_content *gb_buffer_content_at(const struct gb_buffer *buffer, int i);
 
 /* An empty place of that name, in no map. NULL if memory is exhausted. Without the lock. */
 struct gb_buffer *gb_buffer_new(const struct gb_name *name);

@@ -8,7 +8,7 @@
 #include "base/container.h"
 #include "core/buffer/batch.h"
 #include "core/buffer/buffer.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"

@@ -12,7 +12,7 @@
 #include "base/map.h"
 #include "base/thread.h"
 #include "core/buffer/buffer.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/public/access.h"
 #include "core/runtime/runtime.h"
 

@@ -7,7 +7,6 @@
 #include "base/thread.h"
 #include "core/buffer/buffer.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/durable/disks.h"
 #include "core/durable/stored.h"
 
 /* What a checkpoint is to keep: the bytes of all its buffers, held as of one moment. */

@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "core/buffer/buffer.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/runtime/call.h"
 
 /* --- check -------------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,6 @@
 #include "core/buffer/buffer.h"
 #include "core/buffer/transaction.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/durable/disks.h"
 #include "core/durable/load.h"
 #include "core/durable/stored.h"
 #include "core/session/quota.h"

@@ -7,7 +7,6 @@
 #include "base/container.h"
 #include "base/hash.h"
 #include "core/buffer/buffer.h"
-#include "core/durable/disks.h"
 #include "core/durable/load.h"
 #include "core/durable/stored.h"
 #include "core/runtime/runtime.h"

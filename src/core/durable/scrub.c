@@ -13,7 +13,7 @@
 #include "core/buffer/transaction.h"
 #include "core/checkpoint/checkpoint.h"
 #include "core/checkpoint/files.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"

@@ -1,5 +1,5 @@
-/* One generation's bytes on disk or in host memory: counted by references, read in blocks, asked for by a transaction,
- * and loads that wait for room. */
+/* Bytes of a generation that lie on disk or in the host tier: counted by references, written beside the device, read
+ * in blocks, and loads that wait for room; and the disk and the host tier as the core knows them. */
 #include "core/durable/stored.h"
 
 #include <stdlib.h>
@@ -9,8 +9,347 @@
 #include "base/container.h"
 #include "base/hash.h"
 #include "base/thread.h"
-#include "core/durable/disks.h"
-#include "core/durable/host_tier.h"
+#include "core/util/staging.h"
+
+/* --- disks -------------------------------------------------------------------------------------------------------- */
+
+struct gb_disks {
+    pthread_mutex_t lock; /* while the threads are made */
+    atomic_bool started;
+    atomic_uint number;
+    unsigned count;
+    struct gb_lane lanes[];
+};
+
+struct gb_disks *gb_disks_new(unsigned threads) {
+    unsigned count = threads > 0 ? threads : GB_DISK_THREADS;
+    struct gb_disks *disks = calloc(1, sizeof(*disks) + count * sizeof(disks->lanes[0]));
+
+    if (!disks)
+        return NULL;
+    gb_mutex_init(&disks->lock);
+    disks->count = count;
+    return disks;
+}
+
+void gb_disks_free(struct gb_disks *disks) {
+    unsigned i;
+
+    if (!disks)
+        return;
+    for (i = 0; i < disks->count; i++)
+        gb_lane_done(&disks->lanes[i]);
+    pthread_mutex_destroy(&disks->lock);
+    free(disks);
+}
+
+static int start_locked(struct gb_disks *disks, struct gb_error *err) {
+    unsigned i;
+
+    for (i = 0; i < disks->count; i++) {
+        if (!disks->lanes[i].started && gb_lane_init(&disks->lanes[i], "gb-disk", gb_lane_no_more, NULL, err) < 0)
+            return -1;
+    }
+    atomic_store(&disks->started, true);
+    return 0;
+}
+
+int gb_disks_start(struct gb_core *core, struct gb_error *err) {
+    struct gb_disks *disks = core->disks;
+    int r = 0;
+
+    if (!core->config.disk)
+        return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE,
+                            "the bytes are in a folder, and the daemon was started without one: start it with "
+                            "--data-dir");
+    if (atomic_load(&disks->started))
+        return 0;
+    pthread_mutex_lock(&disks->lock);
+    if (!atomic_load(&disks->started))
+        r = start_locked(disks, err);
+    pthread_mutex_unlock(&disks->lock);
+    return r;
+}
+
+struct gb_lane *gb_disks_lane(struct gb_core *core) {
+    return &core->disks->lanes[atomic_fetch_add(&core->disks->number, 1) % core->disks->count];
+}
+
+/* How many there are. */
+static unsigned disks_count(const struct gb_core *core) {
+    return core->disks->count;
+}
+
+void gb_disks_post(struct gb_core *core, struct gb_task *task) {
+    gb_lane_post(gb_disks_lane(core), task);
+}
+
+/* The same on another thread than this lane's, if there is one. */
+static void disks_post_beside(struct gb_core *core, const struct gb_lane *lane, struct gb_task *task) {
+    struct gb_lane *other = gb_disks_lane(core);
+
+    gb_lane_post(other == lane ? gb_disks_lane(core) : other, task);
+}
+
+int gb_disks_check_durability(const struct gb_core *core, enum gb_durability durability, struct gb_error *err) {
+    if (durability == GB_DURABILITY_NONE || core->config.disk)
+        return 0;
+    return gb_error_set(
+        err, GB_ERR_UNSUPPORTED,
+        "the daemon has no folder for bytes, and no buffer can be durable or leave memory: start it with "
+        "--data-dir");
+}
+
+int gb_disks_check_room(struct gb_core *core, enum gb_durability durability, uint64_t bytes, struct gb_error *err) {
+    if (durability == GB_DURABILITY_NONE)
+        return 0;
+    if (gb_disks_check_durability(core, durability, err) < 0 || gb_store_durable_health(core->store, err) < 0)
+        return -1;
+    return bytes > GB_STORED_INLINE_BYTES ? gb_disk_check_room(core->config.disk, bytes, err) : 0;
+}
+
+void gb_disks_point(const struct gb_core *core, enum gb_disk_op op) {
+    if (core->config.disk)
+        gb_disk_point(core->config.disk, op);
+}
+
+/* --- tee ---------------------------------------------------------------------------------------------------------- */
+
+/* Pieces that are written at once, by as many threads. */
+#define WORKERS 4
+
+struct worker {
+    struct gb_task task;
+    struct gb_tee *tee;
+    struct gb_lane *lane;
+    bool busy; /* it has a reference of the tee; the lock */
+};
+
+struct gb_tee {
+    struct gb_core *core;
+    int64_t buffer_id;
+    uint64_t bytes;
+    struct gb_task task;
+    struct worker workers[WORKERS];
+    unsigned count;              /* of workers */
+    pthread_mutex_t lock;        /* for all below */
+    unsigned refs;               /* the owner's, and one of each busy worker */
+    struct gb_disk_writer *file; /* set by the first piece; those that are being written use it without the lock */
+    struct gb_error error;       /* of the first piece that failed: the others fail as well */
+    uint64_t written;
+    unsigned running; /* pieces */
+    bool alone;       /* the one that runs suffers none beside it */
+    bool in_turn;     /* so do all from now on */
+    struct gb_tee_piece *first;
+    struct gb_tee_piece **last;
+};
+
+static void disks_run(struct gb_task *task);
+
+struct gb_tee *gb_tee_new(struct gb_core *core, int64_t buffer_id, uint64_t bytes) {
+    struct gb_tee *tee;
+    unsigned i;
+
+    if (gb_disks_start(core, NULL) < 0)
+        return NULL;
+    tee = calloc(1, sizeof(*tee));
+    if (!tee)
+        return NULL;
+    gb_core_enter(core);
+    tee->core = core;
+    tee->buffer_id = buffer_id;
+    tee->bytes = bytes;
+    tee->count = disks_count(core) < WORKERS ? disks_count(core) : WORKERS;
+    for (i = 0; i < tee->count; i++)
+        tee->workers[i] = (struct worker){.task = {.run = disks_run}, .tee = tee, .lane = gb_disks_lane(core)};
+    tee->refs = 1;
+    tee->last = &tee->first;
+    gb_mutex_init(&tee->lock);
+    return tee;
+}
+
+int64_t gb_tee_buffer_id(const struct gb_tee *tee) {
+    return tee->buffer_id;
+}
+
+/* --- the end of a tee --------------------------------------------------------------------------------------------- */
+
+/* On a thread of the disk. */
+static void dispose(struct gb_tee *tee) {
+    struct gb_core *core = tee->core;
+
+    gb_disk_discard(tee->file);
+    pthread_mutex_destroy(&tee->lock);
+    free(tee);
+    gb_core_leave(core);
+}
+
+static void give_up(struct gb_task *task) {
+    dispose(gb_container_of(task, struct gb_tee, task));
+}
+
+void gb_tee_free(struct gb_tee *tee) {
+    bool last;
+
+    if (!tee)
+        return;
+    pthread_mutex_lock(&tee->lock);
+    last = --tee->refs == 0;
+    pthread_mutex_unlock(&tee->lock);
+    if (!last)
+        return;
+    tee->task.run = give_up;
+    gb_lane_post(tee->workers[0].lane, &tee->task);
+}
+
+struct gb_disk_writer *gb_tee_take(struct gb_tee *tee) {
+    struct gb_disk_writer *file = NULL;
+
+    pthread_mutex_lock(&tee->lock);
+    if (tee->file && tee->written == tee->bytes && tee->error.code == GB_OK) {
+        file = tee->file;
+        tee->file = NULL;
+    }
+    pthread_mutex_unlock(&tee->lock);
+    return file;
+}
+
+/* --- who writes to disk ------------------------------------------------------------------------------------------- */
+
+/* The piece is one of those that are written side by side. From the first that is none, all are written in turn. */
+static bool is_beside_locked(const struct gb_tee *tee, const struct gb_tee_piece *piece) {
+    return tee->file && !tee->in_turn && gb_disk_is_piece(tee->file, piece->ptr, piece->n, piece->at);
+}
+
+/* The first piece may be written now. The one that makes the file is alone, as are those in turn. */
+static bool may_begin_locked(const struct gb_tee *tee, bool *ret_alone) {
+    if (!tee->first || tee->alone)
+        return false;
+    *ret_alone = tee->error.code == GB_OK && !is_beside_locked(tee, tee->first);
+    return !*ret_alone || tee->running == 0;
+}
+
+static struct gb_tee_piece *begin_locked(struct gb_tee *tee) {
+    struct gb_tee_piece *piece = tee->first;
+    bool alone;
+
+    if (!may_begin_locked(tee, &alone))
+        return NULL;
+    tee->alone = alone;
+    tee->running++;
+    tee->first = piece->next;
+    if (!tee->first)
+        tee->last = &tee->first;
+    return piece;
+}
+
+/* One more worker, if there is something for it. The caller posts it behind the lock. */
+static struct worker *call_locked(struct gb_tee *tee) {
+    bool alone;
+    unsigned i;
+
+    if (!may_begin_locked(tee, &alone))
+        return NULL;
+    for (i = 0; i < tee->count; i++) {
+        if (tee->workers[i].busy)
+            continue;
+        tee->workers[i].busy = true;
+        tee->refs++;
+        return &tee->workers[i];
+    }
+    return NULL;
+}
+
+static void post(struct worker *worker) {
+    if (worker)
+        gb_lane_post(worker->lane, &worker->task);
+}
+
+void gb_tee_write(struct gb_tee *tee, struct gb_tee_piece *piece) {
+    struct worker *worker;
+
+    piece->next = NULL;
+    pthread_mutex_lock(&tee->lock);
+    *tee->last = piece;
+    tee->last = &piece->next;
+    worker = call_locked(tee);
+    pthread_mutex_unlock(&tee->lock);
+    post(worker);
+}
+
+/* --- on a lane of the disk ---------------------------------------------------------------------------------------- */
+
+static int make_file(struct gb_tee *tee, struct gb_error *err) {
+    struct gb_disk_writer *file;
+
+    if (gb_disk_create_unnamed(tee->core->config.disk, tee->buffer_id, tee->bytes, &file, err) < 0)
+        return -1;
+    pthread_mutex_lock(&tee->lock);
+    tee->file = file;
+    pthread_mutex_unlock(&tee->lock);
+    return 0;
+}
+
+static int write_piece(struct gb_tee *tee, const struct gb_tee_piece *piece, struct gb_error *err) {
+    bool beside;
+
+    if (!tee->file && make_file(tee, err) < 0)
+        return -1;
+    pthread_mutex_lock(&tee->lock);
+    beside = is_beside_locked(tee, piece);
+    tee->in_turn |= !beside;
+    pthread_mutex_unlock(&tee->lock);
+    if (beside)
+        return gb_disk_write_piece(tee->file, piece->ptr, piece->n, piece->at, err);
+    return gb_disk_write(tee->file, piece->ptr, piece->n, err);
+}
+
+/* Returns the error that the piece ends with; code GB_OK: none. */
+static struct gb_error write_one(struct gb_tee *tee, const struct gb_tee_piece *piece) {
+    struct gb_error err;
+    int r;
+
+    pthread_mutex_lock(&tee->lock);
+    err = tee->error;
+    pthread_mutex_unlock(&tee->lock);
+    r = err.code != GB_OK ? 0 : write_piece(tee, piece, &err);
+    pthread_mutex_lock(&tee->lock);
+    if (r < 0 && tee->error.code == GB_OK)
+        tee->error = err;
+    if (err.code == GB_OK)
+        tee->written += piece->n;
+    tee->running--;
+    tee->alone = false;
+    pthread_mutex_unlock(&tee->lock);
+    return err;
+}
+
+static void disks_run(struct gb_task *task) {
+    struct worker *worker = gb_container_of(task, struct worker, task);
+    struct gb_tee *tee = worker->tee;
+    struct gb_tee_piece *piece;
+    bool last;
+
+    for (;;) {
+        struct worker *other;
+        struct gb_error error;
+
+        pthread_mutex_lock(&tee->lock);
+        piece = begin_locked(tee);
+        other = piece ? call_locked(tee) : NULL;
+        if (!piece)
+            break;
+        pthread_mutex_unlock(&tee->lock);
+        post(other);
+        error = write_one(tee, piece);
+        piece->done(piece, error.code == GB_OK ? NULL : &error);
+    }
+    worker->busy = false;
+    last = --tee->refs == 0;
+    pthread_mutex_unlock(&tee->lock);
+    if (last)
+        dispose(tee);
+}
 
 /* --- stored ------------------------------------------------------------------------------------------------------- */
 
@@ -209,13 +548,12 @@ static void run(struct gb_task *task) {
     read_on(worker, true);
 }
 
-/* --- all ---------------------------------------------------------------------------------------------------------- */
+/* --- several blocks ----------------------------------------------------------------------------------------------- */
 
 /* As many threads as have something to do, in chunks of whole blocks. */
 static unsigned divide(struct gb_block_reader *r) {
     size_t blocks = gb_stored_block_count(r->n);
-    unsigned most =
-        gb_disks_count(r->core) < GB_BLOCK_READER_THREADS ? gb_disks_count(r->core) : GB_BLOCK_READER_THREADS;
+    unsigned most = disks_count(r->core) < GB_BLOCK_READER_THREADS ? disks_count(r->core) : GB_BLOCK_READER_THREADS;
     unsigned count = blocks < most ? (unsigned)blocks : most;
     size_t each = (blocks + count - 1) / count * GB_STORED_BLOCK_BYTES;
 
@@ -236,7 +574,7 @@ static void start(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at, u
     count = divide(r);
     r->running = count;
     for (i = first; i < count; i++)
-        gb_disks_post_beside(r->core, r->lane, &r->workers[i].task);
+        disks_post_beside(r->core, r->lane, &r->workers[i].task);
 }
 
 void gb_block_reader_begin(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at) {
@@ -355,4 +693,221 @@ void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret) {
         gb_disk_stat(core->config.disk, &ret->disk);
         ret->commits = gb_store_durable_health(core->store, &ret->commit_error) == 0;
     }
+}
+
+/* --- host tier ---------------------------------------------------------------------------------------------------- */
+
+#define PAGE_BYTES 4096u
+
+struct gb_host_tier {
+    uint64_t limit_bytes;
+    _Atomic uint64_t used_bytes; /* of blocks in use; changed under the lock, read without it */
+    pthread_mutex_t lock;        /* a leaf; for all below */
+    uint64_t kept_bytes;
+    uint64_t blocks;
+    struct gb_host_block *kept; /* the one given back last is first */
+};
+
+struct gb_host_tier *gb_host_tier_new(uint64_t limit_bytes) {
+    struct gb_host_tier *tier = calloc(1, sizeof(*tier));
+
+    if (!tier)
+        return NULL;
+    tier->limit_bytes = limit_bytes;
+    gb_mutex_init(&tier->lock);
+    return tier;
+}
+
+/* A failure of a device that died leaves the memory to the end of the process. */
+static void free_block(struct gb_core *core, struct gb_host_block *block) {
+    const struct gb_location place = {GB_KIND_PINNED, block->device, block->ptr};
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (block->ptr && gb_mem_kind_free(core->backend, &place, block->size, &err) < 0)
+        gb_core_report_error(core, &err);
+    gb_pinned_give(&core->pinned, block->size);
+    free(block);
+}
+
+static void free_list(struct gb_core *core, struct gb_host_block *list) {
+    while (list) {
+        struct gb_host_block *next = list->next;
+
+        free_block(core, list);
+        list = next;
+    }
+}
+
+void gb_host_tier_free(struct gb_core *core) {
+    struct gb_host_tier *tier = core->host_tier;
+
+    if (!tier)
+        return;
+    free_list(core, tier->kept);
+    pthread_mutex_destroy(&tier->lock);
+    free(tier);
+}
+
+bool gb_host_tier_has_room(const struct gb_core *core, uint64_t bytes) {
+    uint64_t used = atomic_load(&core->host_tier->used_bytes);
+
+    return used <= core->host_tier->limit_bytes && bytes <= core->host_tier->limit_bytes - used;
+}
+
+void gb_host_tier_stat(struct gb_core *core, struct gb_host_tier_stat *ret) {
+    struct gb_host_tier *tier = core->host_tier;
+
+    pthread_mutex_lock(&tier->lock);
+    *ret = (struct gb_host_tier_stat){.limit_bytes = tier->limit_bytes,
+                                      .used_bytes = atomic_load(&tier->used_bytes),
+                                      .kept_bytes = tier->kept_bytes,
+                                      .blocks = tier->blocks};
+    pthread_mutex_unlock(&tier->lock);
+}
+
+/* --- blocks taken ------------------------------------------------------------------------------------------------- */
+
+static struct gb_host_block *take_kept_locked(struct gb_host_tier *tier, int device, uint64_t size) {
+    struct gb_host_block **at = &tier->kept;
+    struct gb_host_block *block;
+
+    while (*at && ((*at)->size != size || (*at)->device != device))
+        at = &(*at)->next;
+    block = *at;
+    if (block) {
+        *at = block->next;
+        tier->kept_bytes -= size;
+    }
+    return block;
+}
+
+/* Takes out the blocks that have been kept for longest, until the rest leaves room. */
+static struct gb_host_block *cut_kept_locked(struct gb_host_tier *tier) {
+    struct gb_host_block **at = &tier->kept;
+    uint64_t room = tier->limit_bytes - atomic_load(&tier->used_bytes);
+    struct gb_host_block *list;
+
+    while (*at && (*at)->size <= room) {
+        room -= (*at)->size;
+        at = &(*at)->next;
+    }
+    list = *at;
+    *at = NULL;
+    for (at = &list; *at; at = &(*at)->next)
+        tier->kept_bytes -= (*at)->size;
+    return list;
+}
+
+static int refuse(const struct gb_host_tier *tier, uint64_t bytes, struct gb_error *err) {
+    uint64_t used = atomic_load(&tier->used_bytes);
+
+    if (tier->limit_bytes == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the daemon takes no bytes into host memory: start it with --spill-host-bytes, or evict to "
+                            "\"disk\"");
+    gb_error_numbers(err, tier->limit_bytes, used, bytes);
+    return gb_error_set(err, GB_ERR_STORAGE_FULL,
+                        "the host memory for bytes that have left a device holds %llu of %llu bytes "
+                        "(--spill-host-bytes), and %llu more are asked for: load or delete buffers that are there, or "
+                        "evict to \"disk\"",
+                        (unsigned long long)used, (unsigned long long)tier->limit_bytes, (unsigned long long)bytes);
+}
+
+/* Counts the block as used. *ret NULL: none of its size was kept. */
+static int reserve(struct gb_core *core, int device, uint64_t size, struct gb_host_block **ret, struct gb_error *err) {
+    struct gb_host_tier *tier = core->host_tier;
+    struct gb_host_block *useless = NULL;
+    bool room;
+
+    pthread_mutex_lock(&tier->lock);
+    room = gb_host_tier_has_room(core, size);
+    if (room) {
+        *ret = take_kept_locked(tier, device, size);
+        atomic_fetch_add(&tier->used_bytes, size);
+        tier->blocks++;
+        useless = cut_kept_locked(tier);
+    }
+    pthread_mutex_unlock(&tier->lock);
+    free_list(core, useless);
+    return room ? 0 : refuse(tier, size, err);
+}
+
+static void give_back_locked(struct gb_host_tier *tier, uint64_t size) {
+    atomic_fetch_sub(&tier->used_bytes, size);
+    tier->blocks--;
+}
+
+static struct gb_host_block *make(struct gb_core *core, int device, uint64_t size, struct gb_error *err) {
+    struct gb_host_block *block = calloc(1, sizeof(*block));
+
+    if (!block) {
+        gb_no_memory(err);
+        return NULL;
+    }
+    block->core = core;
+    block->device = device;
+    block->size = size;
+    if (gb_pinned_take(&core->pinned, size, err) < 0) {
+        free(block);
+        return NULL;
+    }
+    if (gb_mem_kind_alloc(core->backend, device, GB_KIND_PINNED, size, &block->ptr, err) == 0)
+        return block;
+    gb_pinned_give(&core->pinned, size);
+    free(block);
+    return NULL;
+}
+
+int gb_host_block_new(struct gb_core *core, int device, uint64_t bytes, struct gb_host_block **ret,
+                      struct gb_error *err) {
+    uint64_t size = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    struct gb_host_block *block = NULL;
+
+    if (reserve(core, device, size, &block, err) < 0)
+        return -1;
+    if (!block)
+        block = make(core, device, size, err);
+    if (!block) {
+        pthread_mutex_lock(&core->host_tier->lock);
+        give_back_locked(core->host_tier, size);
+        pthread_mutex_unlock(&core->host_tier->lock);
+        return -1;
+    }
+    atomic_init(&block->refs, 1);
+    block->bytes = bytes;
+    block->next = NULL;
+    *ret = block;
+    return 0;
+}
+
+/* --- blocks given back -------------------------------------------------------------------------------------------- */
+
+struct gb_host_block *gb_host_block_ref(struct gb_host_block *block) {
+    if (block)
+        atomic_fetch_add(&block->refs, 1);
+    return block;
+}
+
+/* In one step: room that is given back before the block is counted as kept would let the two exceed the limit. */
+static void keep(struct gb_task *task) {
+    struct gb_host_block *block = gb_container_of(task, struct gb_host_block, task);
+    struct gb_core *core = block->core;
+    struct gb_host_tier *tier = core->host_tier;
+
+    pthread_mutex_lock(&tier->lock);
+    give_back_locked(tier, block->size);
+    block->next = tier->kept;
+    tier->kept = block;
+    tier->kept_bytes += block->size;
+    pthread_mutex_unlock(&tier->lock);
+    gb_core_changed(core);
+    gb_core_leave(core);
+}
+
+void gb_host_block_unref(struct gb_host_block *block) {
+    if (!block || atomic_fetch_sub(&block->refs, 1) != 1)
+        return;
+    gb_core_enter(block->core);
+    block->task.run = keep;
+    gb_disks_post(block->core, &block->task);
 }

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/thread.h"
-#include "core/memory/kind.h"
-#include "core/memory/stream.h"
+#include "core/memory/alloc.h"
+#include "core/memory/pool.h"
 #include "core/public/observe.h"
 #include "core/session/quota.h"
 

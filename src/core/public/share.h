@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "core/public/call.h"
-#include "model/device.h"
+#include "model/model.h"
 
 /* Leases: other processes map the bytes of buffers. Included by core.h.
  *

@@ -453,6 +453,16 @@ struct gb_session *gb_session_ref(struct gb_session *session) {
     return session;
 }
 
+const struct gb_name *gb_session_name(const struct gb_session *session) {
+    return atomic_load(&session->called);
+}
+
+const struct gb_name *gb_session_told(const struct gb_session *session) {
+    const struct gb_name *left = atomic_load(&session->left);
+
+    return left ? left : gb_session_name(session);
+}
+
 /* One of its streams was taken down. */
 static void session_release(struct gb_session *s) {
     struct gb_core *core = s->core;

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "core/memory/pool.h"
-#include "core/memory/stream.h"
 #include "core/public/session.h"
 #include "core/runtime/runtime.h"
 #include "core/util/fifo_lock.h"
@@ -169,17 +168,11 @@ struct gb_session *gb_session_ref(struct gb_session *session);
 
 /* Its name at this moment. It changes when the session arrives from another node, and when it is set aside; what was
  * returned before stays valid as long as the session. [any thread, no lock] */
-static inline const struct gb_name *gb_session_name(const struct gb_session *session) {
-    return atomic_load(&session->called);
-}
+const struct gb_name *gb_session_name(const struct gb_session *session);
 
 /* The name for what clients are told: what is left here of a session that went to another node is no session of theirs
  * under its new name. */
-static inline const struct gb_name *gb_session_told(const struct gb_session *session) {
-    const struct gb_name *left = atomic_load(&session->left);
-
-    return left ? left : gb_session_name(session);
-}
+const struct gb_name *gb_session_told(const struct gb_session *session);
 
 /* gb_session_use and gb_session_unref: core/public/session.h. The last reference takes the streams down. */
 

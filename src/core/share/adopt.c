@@ -9,7 +9,7 @@
 #include "base/process.h"
 #include "core/buffer/buffer.h"
 #include "core/buffer/transaction.h"
-#include "core/memory/kind.h"
+#include "core/memory/alloc.h"
 #include "core/public/share.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"

@@ -8,7 +8,7 @@
 
 #include "base/container.h"
 #include "core/buffer/transaction.h"
-#include "core/memory/kind.h"
+#include "core/memory/alloc.h"
 #include "core/public/share.h"
 #include "core/public/types.h"
 #include "core/util/sets.h"

@@ -7,7 +7,7 @@
 #include "base/container.h"
 #include "base/text.h"
 #include "core/buffer/buffer.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
 #include "core/transfer/upload.h"

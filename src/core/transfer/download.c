@@ -8,7 +8,6 @@
 #include "base/container.h"
 #include "base/hash.h"
 #include "core/buffer/buffer.h"
-#include "core/durable/disks.h"
 #include "core/durable/stored.h"
 #include "core/memory/content.h"
 #include "core/util/lane.h"

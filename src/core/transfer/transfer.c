@@ -99,7 +99,7 @@ void *gb_core_transfer_slot_locked(struct gb_core_transfer *t) {
         return NULL;
     /* Before standing in line: the grant may come at once and waits for the lock. */
     gb_core_transfer_ref(t);
-    t->slot_waiting = true;
+    t->slot_waiting = t->slot_asked = true;
     slot = gb_slots_take(&t->core->slots, &t->waiter);
     if (slot) {
         t->slot_waiting = false;
@@ -109,11 +109,20 @@ void *gb_core_transfer_slot_locked(struct gb_core_transfer *t) {
 }
 
 void gb_core_transfer_close(struct gb_core_transfer *t) {
+    bool asked;
+
     pthread_mutex_lock(&t->wake_lock);
     t->waker.fn = NULL;
     pthread_mutex_unlock(&t->wake_lock);
-    if (gb_slots_cancel(&t->core->slots, &t->waiter))
+    pthread_mutex_lock(&t->lock);
+    asked = t->slot_asked;
+    pthread_mutex_unlock(&t->lock);
+    if (asked && gb_slots_cancel(&t->core->slots, &t->waiter))
         gb_core_transfer_unref(t); /* never the last: the caller has one */
+}
+
+struct gb_stream *gb_core_transfer_part(struct gb_core_transfer *transfer) {
+    return gb_core_stream_part(transfer->stream, transfer->device->index);
 }
 
 void gb_transfer_times(struct gb_core_transfer *t, struct gb_transfer_times *ret) {

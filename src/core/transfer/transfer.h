@@ -6,8 +6,8 @@
 #define GB_CORE_TRANSFER_TRANSFER_H
 
 #include "core/buffer/buffer.h"
-#include "core/durable/disks.h"
-#include "core/memory/kind.h"
+#include "core/durable/stored.h"
+#include "core/memory/alloc.h"
 
 struct gb_core_transfer {
     atomic_uint refs;
@@ -24,6 +24,7 @@ struct gb_core_transfer {
     bool want_wake;
     bool wake_on_error; /* an error wakes even without want_wake */
     bool slot_waiting;  /* waits for a slot and holds a reference */
+    bool slot_asked;    /* has asked for one: closing leaves the line, whose lock all transfers share */
     struct gb_error error;
     struct gb_slot_waiter waiter;
     struct gb_ev *mark; /* when the first copy was queued */
@@ -60,9 +61,7 @@ void gb_core_transfer_close(struct gb_core_transfer *transfer);
 
 /* The part of the transfer's stream on its device. It exists once memory was allocated on the stream or the lane has
  * made it. */
-static inline struct gb_stream *gb_core_transfer_part(struct gb_core_transfer *transfer) {
-    return gb_core_stream_part(transfer->stream, transfer->device->index);
-}
+struct gb_stream *gb_core_transfer_part(struct gb_core_transfer *transfer);
 
 void gb_transfer_times(struct gb_core_transfer *transfer, struct gb_transfer_times *ret);
 

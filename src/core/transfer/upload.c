@@ -1,11 +1,22 @@
-/* The steps of an upload: what is permitted, how it fails, what its commit waits for. Every step is made here, under
- * the lock of the transfer, and one thread alone takes an upload to its commit. The files that implement an upload call
- * this. */
+/* An upload: its steps, each made here under the lock of the transfer, and its bytes on their way: placed, written to
+ * disk beside, copied from slots while the next one fills. One thread alone takes an upload to its commit. */
 #include "core/transfer/upload.h"
 
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/clock.h"
+#include "base/container.h"
+#include "base/hash.h"
+#include "core/durable/stored.h"
 #include "core/util/lane.h"
+
+/* --- upload ------------------------------------------------------------------------------------------------------- */
+
+/* The steps of an upload: what is permitted, how it fails, what its commit waits for. Every step is made here, under
+ * the lock of the transfer, and one thread alone takes an upload to its commit. The files that implement an upload call
+ * this. */
 
 #define TO(state) (1u << (state))
 
@@ -20,6 +31,18 @@ static const unsigned permitted[GB_UPLOAD_STATES] = {
     [GB_UPLOAD_DONE] = 0,
     [GB_UPLOAD_FAILED] = 0,
 };
+
+struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
+    return (struct gb_upload *)transfer;
+}
+
+uint64_t gb_upload_reach(const struct gb_upload *upload) {
+    return upload->role->grows ? upload->segments.until : upload->plan.payload;
+}
+
+uint64_t gb_upload_offset(const struct gb_upload *upload, uint64_t at) {
+    return upload->plan.at + at - upload->segments.from;
+}
 
 bool gb_upload_step_permitted(enum gb_upload_state from, enum gb_upload_state to) {
     return (permitted[from] & TO(to)) != 0;
@@ -122,4 +145,594 @@ void gb_upload_unlock_advance(struct gb_upload *u) {
     } else {
         gb_core_transfer_unlock_wake(&u->t);
     }
+}
+
+/* --- scatter ------------------------------------------------------------------------------------------------------ */
+
+/* Uploads whose bytes do not lie side by side in the buffer, or come in another order: slices, and arrays in Fortran
+ * order. */
+
+#define SCRATCH_BYTES (64u * 1024u)
+#define SLOT_BOXES 64 /* copies out of one slot: they are queued at once, and CUDA's queue is bounded */
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* --- by the CPU --------------------------------------------------------------------------------------------------- */
+
+int gb_scatter_room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
+    uint64_t left = u->plan.payload - u->filled;
+
+    if (!u->scratch && !(u->scratch = malloc(least(u->plan.payload, SCRATCH_BYTES))))
+        return gb_no_memory(err);
+    *ret_ptr = u->scratch + u->scratch_n;
+    u->room = least(left, SCRATCH_BYTES - u->scratch_n);
+    u->touched = true;
+    return 1;
+}
+
+static void unpack(struct gb_upload *u, uint64_t at, const char *from, size_t n) {
+    struct gb_cut cut;
+    uint64_t offset;
+    uint64_t packed;
+    uint64_t i;
+
+    for (; n > 0; at += cut.bytes, from += cut.bytes, n -= cut.bytes) {
+        gb_view_cut(&u->plan.view, at, n, UINT64_MAX, &cut);
+        for (i = 0; i < cut.boxes; i++) {
+            gb_cut_box(&cut, i, &offset, &packed);
+            gb_box_copy(&cut.box, (char *)u->content->ptr + offset, (char *)(uintptr_t)from + packed, false);
+        }
+    }
+}
+
+/* the same, also if it would hold more */
+static void scatter_flush(struct gb_upload *u) {
+    unpack(u, u->plan.at + u->filled - u->scratch_n, u->scratch, u->scratch_n);
+    u->scratch_n = 0;
+}
+
+void gb_scatter_fill(struct gb_upload *u, size_t n) {
+    u->scratch_n += n;
+    if (u->scratch_n == SCRATCH_BYTES || u->filled == u->plan.payload)
+        scatter_flush(u);
+}
+
+/* --- by the device ------------------------------------------------------------------------------------------------ */
+
+/* How many boxes a cut takes when its bytes are in the order of the memory: one, or the number of rows that a slice
+ * leaves apart. */
+static uint64_t boxes_upwards(const struct gb_cut *cut) {
+    struct gb_view memory;
+    struct gb_view packed;
+    struct gb_cut whole;
+
+    gb_cut_upwards(cut, &memory, &packed);
+    gb_view_cut(&memory, 0, memory.bytes, UINT64_MAX, &whole);
+    return whole.boxes;
+}
+
+/* The next cut of a view, of at most `most` bytes, that takes at most boxes_max boxes. Returns how many it takes. */
+static uint64_t next_cut(const struct gb_view *view, uint64_t at, uint64_t most, uint64_t boxes_max,
+                         struct gb_cut *ret) {
+    uint64_t boxes;
+
+    if (gb_view_upwards(view)) {
+        gb_view_cut(view, at, most, boxes_max, ret);
+        return ret->boxes;
+    }
+    for (;; most = (ret->bytes + 1) / 2) {
+        gb_view_cut(view, at, most, UINT64_MAX, ret);
+        boxes = boxes_upwards(ret);
+        if (boxes <= boxes_max)
+            return boxes;
+    }
+}
+
+/* bytes that a slot is to hold */
+static size_t scatter_slot(const struct gb_upload *u) {
+    uint64_t most = least(u->plan.payload - u->filled, u->t.core->slots.slot_bytes);
+    uint64_t at = u->plan.at + u->filled;
+    uint64_t boxes = SLOT_BOXES;
+    uint64_t bytes = 0;
+    struct gb_cut cut;
+
+    while (bytes < most && boxes > 0) {
+        boxes -= next_cut(&u->plan.view, at + bytes, most - bytes, boxes, &cut);
+        bytes += cut.bytes;
+    }
+    return bytes;
+}
+
+/* Queues the copies of `bytes` of the slot, from `from` on, to where the view has them from `at` on. */
+static int queue(struct gb_upload *u, struct gb_staged_copy *f, uint64_t from, const struct gb_view *view, uint64_t at,
+                 uint64_t bytes, struct gb_error *err) {
+    uint64_t done;
+    uint64_t offset;
+    uint64_t packed;
+    uint64_t i;
+    struct gb_cut cut;
+
+    for (done = 0; done < bytes; done += cut.bytes) {
+        gb_view_cut(view, at + done, bytes - done, SLOT_BOXES, &cut);
+        for (i = 0; i < cut.boxes; i++) {
+            struct gb_location place;
+
+            gb_cut_box(&cut, i, &offset, &packed);
+            place = gb_content_location(u->content, offset);
+            if (gb_staged_copy_box(f, &place, from + done + packed, &cut.box, GB_COPY_TO_DEVICE, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Brings packed bytes into the order of the view. */
+static int reorder(char *bytes, const struct gb_view *view, struct gb_error *err) {
+    char *ordered = malloc(view->bytes);
+    uint64_t done;
+    uint64_t offset;
+    uint64_t packed;
+    uint64_t i;
+    struct gb_cut cut;
+
+    if (!ordered)
+        return gb_no_memory(err);
+    for (done = 0; done < view->bytes; done += cut.bytes) {
+        gb_view_cut(view, done, view->bytes - done, UINT64_MAX, &cut);
+        for (i = 0; i < cut.boxes; i++) {
+            gb_cut_box(&cut, i, &offset, &packed);
+            gb_box_copy(&cut.box, bytes + offset, ordered + done + packed, true);
+        }
+    }
+    memcpy(bytes, ordered, view->bytes);
+    free(ordered);
+    return 0;
+}
+
+/* A device copies rows, and each element would be one: the bytes are brought into the order of the memory first, which
+ * makes rows as long as the slot permits. */
+static int queue_reordered(struct gb_upload *u, struct gb_staged_copy *f, uint64_t at, struct gb_error *err) {
+    struct gb_view memory;
+    struct gb_view packed;
+    struct gb_cut cut;
+    uint64_t done;
+
+    for (done = 0; done < f->bytes; done += cut.bytes) {
+        (void)next_cut(&u->plan.view, at + done, f->bytes - done, SLOT_BOXES, &cut);
+        gb_cut_upwards(&cut, &memory, &packed);
+        if (reorder((char *)f->slot + done, &packed, err) < 0 || queue(u, f, done, &memory, 0, memory.bytes, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Queues the copies of a full slot, between gb_staged_copy_open and _close. Returns 0 or -1. */
+static int scatter_queue(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
+    uint64_t at = u->plan.at + u->filled - f->bytes;
+
+    if (gb_view_upwards(&u->plan.view))
+        return queue(u, f, 0, &u->plan.view, at, f->bytes, err);
+    return queue_reordered(u, f, at, err);
+}
+
+/* --- write through ------------------------------------------------------------------------------------------------ */
+
+/* Memory goes to the disk in pieces of whole blocks, and of so many bytes at most. */
+#define BLOCK_BYTES GB_STORED_BLOCK_BYTES
+#define PIECE_BYTES (4 * BLOCK_BYTES)
+
+/* Only what the commit would write anyway, and what comes in its order. */
+static bool fits(const struct gb_upload *u, const struct gb_upload_draft *draft) {
+    return draft->durability == GB_DURABILITY_SYNC && draft->payload == draft->bytes && u->role->from_client &&
+           !u->plan.scattered && !u->plan.open_ended && !u->content->owner;
+}
+
+void gb_write_through_begin_locked(struct gb_upload *u, const struct gb_upload_draft *draft) {
+    const struct gb_buffer *b = draft->buffer;
+    struct gb_core *core = u->t.core;
+
+    if (!fits(u, draft))
+        return;
+    if (draft->bytes <= GB_STORED_INLINE_BYTES) {
+        u->disk.kept = malloc((size_t)draft->bytes + 1); /* without it they are read back */
+        return;
+    }
+    if (!b)
+        u->disk.new_id = atomic_fetch_add(&core->last_buffer_id, 1) + 1;
+    u->disk.tee = gb_tee_new(core, b ? b->id : u->disk.new_id, draft->bytes);
+}
+
+/* One slot each is always permitted, so that every upload moves. */
+static bool write_through_may_take(const struct gb_upload *u) {
+    const struct gb_slots *slots = &u->t.core->slots;
+
+    return u->pipe.in_flight == 0 || atomic_load(&slots->free_count) > slots->total / 4 * 3;
+}
+
+/* --- few bytes ---------------------------------------------------------------------------------------------------- */
+
+void gb_write_through_keep(struct gb_upload *u, const void *ptr, size_t n) {
+    memcpy(u->disk.kept + u->disk.kept_bytes, ptr, n);
+    u->disk.kept_bytes += n;
+}
+
+void *gb_write_through_take_kept(struct gb_upload *u) {
+    void *kept = u->disk.kept_bytes == u->plan.payload ? u->disk.kept : NULL; /* parts bring those of a target */
+
+    if (kept)
+        u->disk.kept = NULL;
+    return kept;
+}
+
+/* --- memory that the CPU reaches ---------------------------------------------------------------------------------- */
+
+static void written(struct gb_tee_piece *piece, const struct gb_error *error);
+
+/* A place for one more piece. Pieces of memory that is not aligned must be written in their order: one at a time. */
+static struct gb_write_through_piece *free_place_locked(struct gb_upload *u) {
+    bool aligned = ((uintptr_t)u->content->ptr + u->plan.at) % GB_DISK_ALIGN == 0;
+    unsigned i;
+
+    for (i = 0; i < (aligned ? GB_WRITE_THROUGH_PIECES : 1); i++) {
+        if (!u->disk.pieces[i].running)
+            return &u->disk.pieces[i];
+    }
+    return NULL;
+}
+
+/* The next piece; NULL: there is none yet. The transfer's lock is held. */
+static struct gb_write_through_piece *next_locked(struct gb_upload *u) {
+    struct gb_write_through *w = &u->disk;
+    uint64_t end = w->ready == u->plan.payload ? w->ready : w->ready / BLOCK_BYTES * BLOCK_BYTES;
+    struct gb_write_through_piece *place = end > w->given ? free_place_locked(u) : NULL;
+
+    if (!place)
+        return NULL;
+    if (end - w->given > PIECE_BYTES)
+        end = w->given + PIECE_BYTES;
+    place->piece = (struct gb_tee_piece){.ptr = (char *)u->content->ptr + u->plan.at + w->given,
+                                         .n = (size_t)(end - w->given),
+                                         .at = w->given,
+                                         .done = written};
+    place->upload = u;
+    place->running = true;
+    w->given = end;
+    gb_upload_pend_locked(u);
+    return place;
+}
+
+static void give(struct gb_upload *u, struct gb_write_through_piece *place) {
+    gb_core_transfer_ref(&u->t);
+    gb_tee_write(u->disk.tee, &place->piece);
+}
+
+static void written(struct gb_tee_piece *piece, const struct gb_error *error) {
+    struct gb_write_through_piece *place = gb_container_of(piece, struct gb_write_through_piece, piece);
+    struct gb_upload *u = place->upload;
+    struct gb_write_through_piece *next;
+
+    pthread_mutex_lock(&u->t.lock);
+    place->running = false;
+    next = error ? NULL : next_locked(u);
+    gb_upload_pended_locked(u, error);
+    gb_upload_unlock_advance(u);
+    if (next)
+        give(u, next);
+    gb_core_transfer_unref(&u->t);
+}
+
+void gb_write_through_filled(struct gb_upload *u) {
+    struct gb_write_through_piece *next;
+
+    do {
+        pthread_mutex_lock(&u->t.lock);
+        u->disk.ready = u->filled;
+        next = next_locked(u);
+        pthread_mutex_unlock(&u->t.lock);
+        if (next)
+            give(u, next);
+    } while (next);
+}
+
+/* --- pipeline ----------------------------------------------------------------------------------------------------- */
+
+/* Slots of an upload: filled, sent, taken back. */
+
+/* The slot is given back after its last use. */
+static void use_ended(struct gb_upload *u, struct gb_staged_copy *f, const struct gb_error *error) {
+    bool last;
+
+    pthread_mutex_lock(&u->t.lock);
+    last = --f->uses == 0;
+    if (!last && error)
+        gb_upload_fail_locked(u, error);
+    pthread_mutex_unlock(&u->t.lock);
+    if (!last)
+        return;
+    gb_staged_copy_release(f);
+    pthread_mutex_lock(&u->t.lock);
+    f->busy = false;
+    u->pipe.in_flight--;
+    gb_upload_pended_locked(u, error);
+    pthread_mutex_unlock(&u->t.lock);
+}
+
+/* Its copy is done, or never will be. Without a reference dropped. */
+static void landed(struct gb_staged_copy *f, const struct gb_error *error) {
+    struct gb_upload *u = gb_upload_of(f->transfer);
+
+    if (!error)
+        gb_staged_copy_account(f);
+    use_ended(u, f, error);
+}
+
+/* The slot is on disk, or never will be. */
+static void stored(struct gb_tee_piece *piece, const struct gb_error *error) {
+    struct gb_staged_copy *f = gb_container_of(piece, struct gb_staged_copy, piece);
+    struct gb_upload *u = gb_upload_of(f->transfer);
+
+    use_ended(u, f, error);
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* The watch of the last of some. In a stream's order the others are done as well. */
+static void copied(void *arg, const struct gb_error *error) {
+    struct gb_staged_copy *last = arg;
+    struct gb_upload *u = gb_upload_of(last->transfer);
+    struct gb_staged_copy *f = last->covers_from;
+    struct gb_staged_copy *next;
+    unsigned n;
+
+    gb_core_report_error(u->t.core, error);
+    for (n = 0; f; f = next, n++) {
+        next = f->next; /* from landed() on it may be filled again */
+        landed(f, error);
+    }
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_unlock_advance(u);
+    for (; n > 0; n--)
+        gb_core_transfer_unref(&u->t);
+}
+
+/* Takes the list from first to last out of the caller's hands. */
+static int watch(struct gb_upload *u, struct gb_staged_copy *first, struct gb_staged_copy *last, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_staged_copy *next;
+
+    last->covers_from = first;
+    if (gb_look_watch(u->t.core->backend, last->end->event, copied, last, &why) == 0)
+        return 0;
+    gb_upload_fail(u, &why);
+    for (; first; first = next) {
+        next = first->next;
+        gb_staged_copy_abandon(first);
+    }
+    return gb_error_move(err, &why);
+}
+
+static struct gb_staged_copy *take_first(struct gb_upload *u) {
+    struct gb_staged_copy *f = u->pipe.unwatched;
+
+    u->pipe.unwatched = f->next;
+    if (!u->pipe.unwatched)
+        u->pipe.unwatched_last = NULL;
+    u->pipe.unwatched_count--;
+    f->next = NULL;
+    return f;
+}
+
+void gb_upload_watch_first(struct gb_upload *u) {
+    bool watched;
+    struct gb_staged_copy *f;
+
+    pthread_mutex_lock(&u->t.lock);
+    watched = u->pipe.in_flight > u->pipe.unwatched_count;
+    pthread_mutex_unlock(&u->t.lock);
+    if (watched || !u->pipe.unwatched)
+        return;
+    f = take_first(u);
+    (void)watch(u, f, f, NULL); /* a failure is recorded in the upload */
+}
+
+int gb_upload_watch_rest(struct gb_upload *u, struct gb_error *err) {
+    struct gb_staged_copy *first = u->pipe.unwatched;
+    struct gb_staged_copy *last = u->pipe.unwatched_last;
+
+    u->pipe.unwatched = u->pipe.unwatched_last = NULL;
+    u->pipe.unwatched_count = 0;
+    return first ? watch(u, first, last, err) : 0;
+}
+
+void gb_upload_reap(struct gb_upload *u) {
+    struct gb_backend *be = u->t.core->backend;
+
+    while (u->pipe.unwatched) {
+        struct gb_error why = GB_ERROR_INIT;
+        bool done = false;
+
+        if (gb_event_query(be, u->pipe.unwatched->end->event, &done, &why) < 0) { /* the slot may still be read from */
+            gb_upload_fail(u, &why);
+            gb_staged_copy_abandon(take_first(u));
+            return;
+        }
+        if (!done)
+            return;
+        landed(take_first(u), NULL);
+        gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
+    }
+}
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
+static int copy(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
+    struct gb_location dst = gb_content_location(u->content, gb_upload_offset(u, u->filled - f->bytes));
+
+    if (f->bytes == u->plan.payload)
+        gb_staged_copy_whole(f, GB_COPY_TO_DEVICE, f->bytes);
+    if (!u->plan.scattered)
+        return gb_staged_copy_copy(f, &dst, GB_COPY_TO_DEVICE, gb_core_transfer_part(&u->t), err);
+    if (gb_staged_copy_open(f, gb_core_transfer_part(&u->t), err) < 0 || scatter_queue(u, f, err) < 0)
+        return -1;
+    return gb_staged_copy_close(f, err);
+}
+
+static void sum_up(struct gb_upload *u, struct gb_staged_copy *f) {
+    if (u->role->summed)
+        return;
+    u->crc = gb_crc32c(u->crc, (char *)f->slot + f->summed, f->bytes - f->summed);
+    f->summed = f->bytes;
+}
+
+static int send(struct gb_upload *u, struct gb_error *err) {
+    struct gb_staged_copy *f = u->pipe.filling;
+    struct gb_error why = GB_ERROR_INIT;
+    bool unwatched = gb_slots_plenty(&u->t.core->slots);
+
+    u->pipe.filling = NULL;
+    u->touched = true;
+    pthread_mutex_lock(&u->t.lock);
+    u->pipe.in_flight++;
+    gb_upload_pend_locked(u);
+    f->uses = u->disk.tee ? 2 : 1;
+    pthread_mutex_unlock(&u->t.lock);
+    gb_core_transfer_ref(&u->t);
+    if (u->disk.tee) {
+        f->piece = (struct gb_tee_piece){.ptr = f->slot, .n = f->bytes, .at = u->disk.sent, .done = stored};
+        u->disk.sent += f->bytes;
+        gb_core_transfer_ref(&u->t);
+        gb_tee_write(u->disk.tee, &f->piece);
+    }
+    if (!unwatched ||
+        u->plan.scattered) /* a watched slot may be another's, and the copy of a scattered one reorders it */
+        sum_up(u, f);
+    if (copy(u, f, &why) < 0) {
+        gb_upload_fail(u, &why);
+        gb_staged_copy_abandon(f);
+        return gb_error_move(err, &why);
+    }
+    f->next = NULL;
+    if (u->pipe.unwatched)
+        u->pipe.unwatched_last->next = f;
+    else
+        u->pipe.unwatched = f;
+    u->pipe.unwatched_last = f;
+    u->pipe.unwatched_count++;
+    if (!unwatched)
+        return gb_upload_watch_rest(u, err);
+    sum_up(u, f); /* while it is copied */
+    return 0;
+}
+
+/* --- filling ------------------------------------------------------------------------------------------------------ */
+
+void gb_upload_pipeline_init(struct gb_upload *u) {
+    unsigned i;
+
+    for (i = 0; i < GB_UPLOAD_COPIES_MAX; i++)
+        u->pipe.copies[i].transfer = &u->t;
+}
+
+/* A slot for one more copy. wait: in line, if none is free. */
+static struct gb_staged_copy *take_slot_locked(struct gb_upload *u, bool wait) {
+    unsigned count = u->role->many_slots ? GB_UPLOAD_COPIES_MAX : GB_UPLOAD_COPIES;
+    struct gb_staged_copy *f = NULL;
+    unsigned i;
+
+    for (i = 0; i < count && !f; i++) {
+        if (!u->pipe.copies[i].busy)
+            f = &u->pipe.copies[i];
+    }
+    if (!f)
+        return NULL;
+    f->slot = wait ? gb_core_transfer_slot_locked(&u->t) : gb_slots_try(&u->t.core->slots);
+    if (!f->slot)
+        return NULL;
+    f->busy = true;
+    f->bytes = 0;
+    f->summed = 0;
+    return f;
+}
+
+static struct gb_staged_copy *take_ahead(struct gb_upload *u) {
+    struct gb_staged_copy *f = u->pipe.ahead[0];
+
+    if (u->pipe.ahead_count == 0)
+        return NULL;
+    u->pipe.ahead_count--;
+    memmove(&u->pipe.ahead[0], &u->pipe.ahead[1], u->pipe.ahead_count * sizeof(u->pipe.ahead[0]));
+    return f;
+}
+
+static size_t slot_room(const struct gb_upload *u) {
+    uint64_t left = gb_upload_reach(u) - u->filled;
+    size_t most = u->t.core->slots.slot_bytes;
+
+    if (u->plan.scattered)
+        return scatter_slot(u);
+    return u->role->grows && left < most ? left : most; /* what is in a slot goes into one segment */
+}
+
+bool gb_upload_begin_slot_locked(struct gb_upload *u) {
+    struct gb_staged_copy *f = take_ahead(u);
+
+    if (!f && u->disk.tee && !write_through_may_take(u))
+        return false;
+    if (!f)
+        f = take_slot_locked(u, u->pipe.in_flight == 0);
+    if (!f)
+        return false;
+    u->pipe.filling = f;
+    u->pipe.filling_ns = gb_clock_ns();
+    u->pipe.filling_max = slot_room(u);
+    return true;
+}
+
+bool gb_upload_begin_ahead_locked(struct gb_upload *u, unsigned count) {
+    struct gb_staged_copy *f;
+
+    while (u->pipe.ahead_count < count && gb_slots_plenty(&u->t.core->slots)) {
+        f = take_slot_locked(u, false);
+        if (!f)
+            return false;
+        u->pipe.ahead[u->pipe.ahead_count++] = f;
+    }
+    return u->pipe.ahead_count >= count;
+}
+
+int gb_upload_fill_slot(struct gb_upload *u, size_t n, struct gb_error *err) {
+    struct gb_staged_copy *f = u->pipe.filling;
+
+    f->bytes += n;
+    if (u->pipe.filling_max < u->plan.payload) /* else the one slot is summed up while it is copied */
+        sum_up(u, f);
+    if (n > 0 && (f->bytes == u->pipe.filling_max || u->filled == u->plan.payload))
+        return send(u, err);
+    return 0;
+}
+
+int gb_upload_flush(struct gb_upload *u, struct gb_error *err) {
+    u->room = 0;
+    if (u->scratch_n > 0)
+        scatter_flush(u);
+    return u->pipe.filling && u->pipe.filling->bytes > 0 ? send(u, err) : 0;
+}
+
+static void drop(struct gb_upload *u, struct gb_staged_copy *f) {
+    if (!f)
+        return;
+    gb_staged_copy_release(f);
+    pthread_mutex_lock(&u->t.lock);
+    f->busy = false;
+    pthread_mutex_unlock(&u->t.lock);
+}
+
+void gb_upload_drop_slot(struct gb_upload *u) {
+    drop(u, u->pipe.filling);
+    u->pipe.filling = NULL;
+    while (u->pipe.ahead_count > 0)
+        drop(u, take_ahead(u));
 }

@@ -1,6 +1,5 @@
-/* An upload and its state. upload.c makes every step of it and is the lowest of the files that implement one:
- * pipeline.c places bytes and queues copies of slots, begin.c plans, prepares, begins and gives up, commit.c takes
- * bytes and commits.
+/* An upload and its state. upload.c makes every step of it, places bytes and queues copies of slots; it is the lowest of
+ * the files that implement one. begin.c plans, prepares, begins and gives up; commit.c takes bytes and commits.
  *
  * What differs between uploads is their role: a plain upload and one of unknown length (commit.c), a member of a group
  * (group.c), a device write (device_write.c), the target of a multipart upload, which owns the memory (multipart.c),
@@ -9,7 +8,7 @@
 #define GB_CORE_TRANSFER_UPLOAD_H
 
 #include "core/buffer/transaction.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core/public/upload.h"
 #include "core/transfer/transfer.h"
 
@@ -100,10 +99,6 @@ void gb_write_through_keep(struct gb_upload *upload, const void *ptr, size_t n);
 
 /* All bytes, if they came by this upload and were kept; the caller's, to free. NULL: they did not. */
 void *gb_write_through_take_kept(struct gb_upload *upload);
-
-/* The upload may take one more slot: uploads that wait for the disk leave slots to the others. The transfer's lock is
- * held. */
-bool gb_write_through_may_take(const struct gb_upload *upload);
 
 /* More of the memory is filled: upload->filled bytes. [the caller's thread] */
 void gb_write_through_filled(struct gb_upload *upload);
@@ -280,19 +275,13 @@ struct gb_upload {
     struct gb_transaction transaction;
 };
 
-static inline struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
-    return (struct gb_upload *)transfer;
-}
+struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer);
 
 /* The number of payload bytes, from the first one on, that there is memory for. */
-static inline uint64_t gb_upload_reach(const struct gb_upload *upload) {
-    return upload->role->grows ? upload->segments.until : upload->plan.payload;
-}
+uint64_t gb_upload_reach(const struct gb_upload *upload);
 
 /* Where the payload's byte `at` lies in content. */
-static inline uint64_t gb_upload_offset(const struct gb_upload *upload, uint64_t at) {
-    return upload->plan.at + at - upload->segments.from;
-}
+uint64_t gb_upload_offset(const struct gb_upload *upload, uint64_t at);
 
 /* --- steps -------------------------------------------------------------------------------------------------------- */
 
@@ -339,10 +328,6 @@ bool gb_upload_room_ahead(struct gb_upload *upload, unsigned number, void **ret_
 /* Gives room in the scratch buffer. The lock is held. Returns 1 or -1. */
 int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
 void gb_scatter_fill(struct gb_upload *upload, size_t n); /* copies a full scratch to its places */
-void gb_scatter_flush(struct gb_upload *upload);          /* the same, also if it would hold more */
-size_t gb_scatter_slot(const struct gb_upload *upload);   /* bytes that a slot is to hold */
-/* Queues the copies of a full slot, between gb_staged_copy_open and _close. Returns 0 or -1. */
-int gb_scatter_queue(struct gb_upload *upload, struct gb_staged_copy *copy, struct gb_error *err);
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 

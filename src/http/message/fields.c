@@ -16,6 +16,12 @@
 
 #define DIGITS_MAX 15
 
+bool gb_field_is_token(unsigned char c) {
+    static const uint32_t words[8] = {0, 0x03ff6cfa, 0xc7fffffe, 0x57ffffff, 0, 0, 0, 0};
+
+    return words[c >> 5] >> (c & 31) & 1;
+}
+
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }

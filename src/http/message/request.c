@@ -23,6 +23,10 @@ const char *gb_http_method_name(enum gb_http_method method) {
     return names[(unsigned)method < GB_HTTP_METHOD_COUNT ? (unsigned)method : GB_HTTP_METHOD_COUNT];
 }
 
+bool gb_http_is_safe(enum gb_http_method method) {
+    return method == GB_HTTP_GET || method == GB_HTTP_HEAD || method == GB_HTTP_OPTIONS;
+}
+
 /* Whether the header has that name, whatever the case of its letters. */
 static bool http_named(const struct gb_http_pair *header, const char *name, size_t len) {
     return header->name.len == len && strcasecmp(header->name.s, name) == 0;

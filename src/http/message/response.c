@@ -60,6 +60,10 @@ int gb_http_response_long_header(struct gb_http_response *response, struct gb_er
     return 0;
 }
 
+bool gb_reply_is_read(const struct gb_http_request *request) {
+    return gb_http_is_safe(request->method) || request->method == GB_HTTP_METHOD_COUNT;
+}
+
 bool gb_response_has(const struct gb_http_response *response, const char *name) {
     unsigned i;
 
@@ -68,6 +72,10 @@ bool gb_response_has(const struct gb_http_response *response, const char *name) 
             return true;
     }
     return false;
+}
+
+bool gb_reply_is_asked_for_each_time(const struct gb_http_request *request, const struct gb_http_response *response) {
+    return gb_reply_is_read(request) && !gb_response_has(response, GB_REPLY_CACHING_NAME);
 }
 
 void gb_http_response_take(struct gb_http_response *response, char *body, size_t n) {

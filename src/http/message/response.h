@@ -11,9 +11,7 @@
 
 /* Whether the reply is to a request that reads. Such replies have the fields below: browsers neither guess the type of
  * the body nor show it to pages of other origins. Other requests of such pages are refused. */
-static inline bool gb_reply_is_read(const struct gb_http_request *request) {
-    return gb_http_is_safe(request->method) || request->method == GB_HTTP_METHOD_COUNT;
-}
+bool gb_reply_is_read(const struct gb_http_request *request);
 #define GB_EVERY_REPLY(FIELD)                                                                                          \
     FIELD("X-Content-Type-Options", "nosniff")                                                                         \
     FIELD("Cross-Origin-Resource-Policy", "same-origin")
@@ -22,10 +20,7 @@ static inline bool gb_reply_is_read(const struct gb_http_request *request) {
 #define GB_REPLY_CACHING_NAME "Cache-Control"
 #define GB_REPLY_CACHING "no-cache"
 bool gb_response_has(const struct gb_http_response *response, const char *name);
-static inline bool gb_reply_is_asked_for_each_time(const struct gb_http_request *request,
-                                                   const struct gb_http_response *response) {
-    return gb_reply_is_read(request) && !gb_response_has(response, GB_REPLY_CACHING_NAME);
-}
+bool gb_reply_is_asked_for_each_time(const struct gb_http_request *request, const struct gb_http_response *response);
 #define GB_REPLY_ID "X-Request-Id" /* of every reply */
 #define GB_EVERY_REPLY_LINE(name, value) name ": " value "\r\n"
 #define GB_EVERY_REPLY_LINES GB_EVERY_REPLY(GB_EVERY_REPLY_LINE)

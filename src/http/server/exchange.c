@@ -167,6 +167,10 @@ int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *e
 
 /* --- exchange ----------------------------------------------------------------------------------------------------- */
 
+struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
+    return (struct gb_exchange *)request;
+}
+
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target) {
     /* Not zeroed as a whole: the arrays are large, and their counts say what is filled. */
     struct gb_exchange *ex = malloc(sizeof(*ex));
@@ -199,6 +203,10 @@ struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *t
         return ex;
     gb_exchange_unref(ex);
     return NULL;
+}
+
+uint64_t gb_exchange_loop_id(struct gb_exchange_loop *loop) {
+    return loop->next_id++;
 }
 
 struct gb_exchange *gb_exchange_ref(struct gb_exchange *ex) {
@@ -260,7 +268,8 @@ void gb_exchange_end(struct gb_exchange *ex) {
         ex->req.state_free(ex->req.state);
     ex->req.state = NULL;
     ex->req.state_free = NULL;
-    gb_tls_certificate_unref(ex->req.certificate);
+    if (ex->req.certificate)
+        gb_tls_certificate_unref(ex->req.certificate);
     ex->req.certificate = NULL;
     ex->req.peer = NULL;
     gb_peer_unref(ex->peer);

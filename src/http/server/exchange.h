@@ -105,9 +105,7 @@ struct gb_exchange {
     struct gb_http_transfer *transfer; /* on a transfer loop */
 };
 
-static inline struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
-    return (struct gb_exchange *)request;
-}
+struct gb_exchange *gb_exchange_of(struct gb_http_request *request);
 
 /* target: as received; copied. NULL: it is set later. Returns NULL if memory is exhausted. */
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target);
@@ -133,9 +131,7 @@ struct gb_exchange_loop {
 };
 
 /* [the loop's thread] Returns the id of the next request. Unique as long as a loop sees fewer than 2^48. */
-static inline uint64_t gb_exchange_loop_id(struct gb_exchange_loop *loop) {
-    return loop->next_id++;
-}
+uint64_t gb_exchange_loop_id(struct gb_exchange_loop *loop);
 
 /* The calls of handlers, sinks and sources, and the phase that follows from their answers; the same on HTTP loops and
  * transfer loops. All on the thread that has the exchange. */

@@ -280,8 +280,10 @@ static void mhd_begin(struct gb_exchange *ex, const char *method, const char *ur
     ex->req.from = ex->info->from;
     ex->req.secure = ex->info->secure;
     ex->req.listener = ex->info->listener;
-    ex->req.names = gb_front_names(ex->info);
-    ex->req.certificate = gb_front_certificate(ex->info);
+    if (ex->info->front) {
+        ex->req.names = gb_front_names(ex->info);
+        ex->req.certificate = gb_front_certificate(ex->info);
+    }
     ex->req.peer = ex->peer && !ex->req.http10 ? &ex->peer->seen : NULL;
     if (read_head(ex, method, url, version, &err) < 0) {
         ex->close = true;

@@ -371,9 +371,11 @@ static void see(struct gb_loop *loop, const struct epoll_event *event, struct vi
         gb_peers_event(loop->server);
     else if (at == &loop->server->fd_mailboxes)
         gb_fd_mailboxes_event(loop->server);
+    else if (gb_listen_event(loop, at) || gb_proxy_event(loop, at, event->events))
+        return;
     else if (gb_front_is(at))
         v->mhd = gb_front_event(loop, at, event->events) || v->mhd;
-    else if (!gb_listen_event(loop, at) && !gb_proxy_event(loop, at, event->events))
+    else
         gb_transfer_loop_event(&loop->own, at, event->events);
 }
 

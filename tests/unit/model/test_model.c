@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "gb_test.h"
-#include "model/device.h"
 #include "model/history.h"
 #include "model/model.h"
 

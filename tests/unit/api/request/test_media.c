@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "api/request/media.h"
 #include "api/request/query.h"
 
 static const struct {

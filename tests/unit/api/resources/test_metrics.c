@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/request/media.h"
+#include "api/request/query.h"
 #include "base/process.h"
 #include "format/exposition.h"
 #include "http/server/state.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "core/durable/disks.h"
+#include "core/durable/stored.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 

@@ -1,5 +1,5 @@
 /* When the times of a copy stand for those of another. */
-#include "core/memory/stream.h"
+#include "core/memory/pool.h"
 
 #include <stdlib.h>
 

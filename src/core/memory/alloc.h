@@ -1,20 +1,17 @@
-/* Memory of any kind behind one content: its location, the CPU's access to it, and memory that is not from a pool. */
-#ifndef GB_CORE_MEMORY_KIND_H
-#define GB_CORE_MEMORY_KIND_H
+/* Memory of any kind behind one content: which kind and pool it has, how it is allocated, where it lies, copies and
+ * fills there, and frees. */
+#ifndef GB_CORE_MEMORY_ALLOC_H
+#define GB_CORE_MEMORY_ALLOC_H
 
 #include "core/memory/content.h"
 
-static inline struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset) {
-    return (struct gb_location){content->kind, content->device->index, (char *)content->ptr + offset};
-}
+struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset);
 
 /* Only kind DEVICE comes from a pool: INVALID_ARGUMENT if another kind names one. */
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err);
 
 /* gb_core_pool_check, for the one kind that comes from the pool. */
-static inline int gb_kind_check_source(enum gb_kind kind, struct gb_core_pool *pool, struct gb_error *err) {
-    return kind == GB_KIND_DEVICE ? gb_core_pool_check(pool, err) : 0;
-}
+int gb_kind_check_source(enum gb_kind kind, struct gb_core_pool *pool, struct gb_error *err);
 
 /* The kind of a new buffer: the one that is asked for, else the usual one of its device. A mirrored buffer, and one in
  * a named pool, is of kind DEVICE. */
@@ -33,19 +30,13 @@ bool gb_kind_direct_in(const struct gb_core_device *device, enum gb_kind kind);
 bool gb_kind_direct_out(const struct gb_core_device *device, enum gb_kind kind);
 
 /* The CPU may write only between gb_mem_attach to it and back. */
-static inline bool gb_kind_attaches(const struct gb_core_device *device, enum gb_kind kind) {
-    return kind == GB_KIND_MANAGED && device->rec.managed_attach;
-}
+bool gb_kind_attaches(const struct gb_core_device *device, enum gb_kind kind);
 
 /* Queue a copy or a fill with zeros. bytes may be 0: nothing is queued, *ret_way is NONE. */
 int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
                     uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
 int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
                     struct gb_error *err);
-
-/* Allocates by way of the slow lane, then ends with gb_alloc_finish on the ordinary one. On the ordinary lane, with the
- * stream made. */
-void gb_kind_alloc_start(struct gb_alloc *alloc);
 
 /* Tries waiting allocations again. True while there are any. On the slow lane. */
 bool gb_kind_alloc_retry(void *device);

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "api/reply/reply.h"
+#include "api/reply.h"
 
 /* settled 0: the whole text. */
 static struct gb_http_canned *put(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns, const char *text,

@@ -1,5 +1,5 @@
 /* The text of Server-Timing. */
-#include "api/reply/reply.h"
+#include "api/reply.h"
 
 #include <stdio.h>
 #include <stdlib.h>
