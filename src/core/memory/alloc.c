@@ -1,6 +1,7 @@
 /* Getting memory of every kind and giving it back: which kind and pool a new buffer has, allocation on the lanes with
- * patience, copies and fills. Memory that is from no pool goes by way of the slow lanes; its free waits for the work that
- * uses the memory, and is tried again where it fails. content.c, and the files of buffers, uploads and leases call this. */
+ * patience, copies and fills. Memory that is from no pool goes by way of the slow lanes; its free waits for the work
+ * that uses the memory, and is tried again if it fails. content.c, and the files of buffers, uploads and leases call
+ * this. */
 #include "core/memory/alloc.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Pools and streams of the devices: pools are made, followed, refreshed and exported; a stream has a part on each
- * device where work was queued, and samples of how fast bytes are copied. */
+/* Pools and streams of devices. A pool is made, followed, refreshed and exported; a stream has a part on each device
+ * where work was queued, and keeps samples of how fast bytes are copied. */
 #include "core/memory/pool.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The core as its parts know it: who is inside it, notices of what has changed, tasks, and counters that many threads
+/* The core as its parts know it: threads inside it, notices of what has changed, tasks, and counters that many threads
  * add to. All folders of the core call this; it calls only the lanes below it. */
 #include "core/runtime/runtime.h"
 

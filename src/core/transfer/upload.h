@@ -1,5 +1,5 @@
-/* An upload and its state. upload.c makes every step of it, places bytes and queues copies of slots; it is the lowest of
- * the files that implement one. begin.c plans, prepares, begins and gives up; commit.c takes bytes and commits.
+/* An upload and its state. upload.c makes every step of it, places bytes and queues copies of slots; it is the lowest
+ * of the files that implement one. begin.c plans, prepares, begins and gives up; commit.c takes bytes and commits.
  *
  * What differs between uploads is their role: a plain upload and one of unknown length (commit.c), a member of a group
  * (group.c), a device write (device_write.c), the target of a multipart upload, which owns the memory (multipart.c),
