@@ -22,7 +22,7 @@ DOCUMENTS = sorted(os.path.relpath(path, ROOT) for pattern in ("*.md", "doc/*.md
 COMMANDS = {
     "README.md": (7, 4, 2),
     "doc/c.md": (0, 0, 1),
-    "doc/cli.md": (80, 80, 1),
+    "doc/cli.md": (80, 77, 0),
     "doc/durable.md": (20, 20, 8),
     "doc/errors.md": (1, 1, 0),
     "doc/fleet.md": (20, 12, 0),
