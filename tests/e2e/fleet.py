@@ -115,7 +115,7 @@ class Relay:
     def _begin(self, client):
         server = None
         try:
-            if self._waits(None, True):
+            if self._waits(None, True) and self.target:  # a node that has not started yet refuses
                 server = socket.create_connection(self.target, timeout=PATIENCE_S)
         except OSError:
             pass

@@ -55,7 +55,7 @@ class Things:
         self.admin = daemon.client(secret, unix=True)
         self.names = {"device": "0", "session": "q", "pool": "p", "stream": "st", "event": "e", "buffer": "b", "file": "app.js", "upload": "x",
                       "operation": "x", "lease": "x", "checkpoint": "c"}
-        self.holder = Local(daemon.unix, secret)
+        self.daemon, self.secret, self.holder = daemon, secret, None
 
     def make(self, target, body):
         reply = self.admin.ask("POST", target, body)
@@ -86,6 +86,8 @@ class Things:
         if "{operation}" in path and not self.there("/v1/operations/" + self.names["operation"]):
             self.names["operation"] = until("an operation is left", self.operation)
         if "{lease}" in path and which == "another connection's":
+            if not self.holder:  # not before it is used: the first request of a connection must come soon
+                self.holder = Local(self.daemon.unix, self.secret)
             self.holder.send("POST", f"{S}/buffers/file/map", {"mode": "read"})
             answer = self.holder.reply("POST")
             assert answer.status == 200, answer.body

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from durable import DATA_AT, SYNC, aside, becomes_tidy, file_of, files, path_of, storage
+from durable import DATA_AT, SYNC, aside, becomes_tidy, file_of, files, load, path_of, storage
 from feed import Feed
 from harness import DATA, until
 from values import payload
@@ -118,13 +118,15 @@ def test_a_file_that_is_whole_again(lives):
     flip(path, DATA_AT)
     d.data("x").problem(410, "content_damaged")
     d.data("x").problem(410, "content_damaged")
+    load(d, "x").problem(410, "content_damaged")  # and with it the load that the downloads began
     assert d.meta("x")["damaged"] and storage(d)["damaged"] == 1
     flip(path, DATA_AT)
     assert scrub(d).expect(200).json()["found"] == [] and not d.meta("x")["damaged"] and metric(d, "gpubufd_damaged_buffers") == 0
     flip(path, DATA_AT)
     d.data("x").problem(410, "content_damaged")
+    load(d, "x").problem(410, "content_damaged")
     flip(path, DATA_AT)
-    until("a load of its own has ended", lambda: d.ask("POST", path_of("x") + "/load").status == 200)
+    until("the failed load is forgotten", lambda: load(d, "x").status == 200)
     assert not d.meta("x")["damaged"] and storage(d)["damaged"] == 2
 
 

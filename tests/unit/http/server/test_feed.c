@@ -113,11 +113,11 @@ static int listen_to(struct source *s, uint64_t after, uint64_t topics, const ch
     return pair[1];
 }
 
-/* Returns the next number; 0: a comment or the farewell; -1: the end. */
+/* Returns the next number; 0: a comment or the farewell; -1: the end, also within a line. */
 static long next_number(FILE *in) {
     char line[64];
 
-    return fgets(line, sizeof(line), in) ? atol(line) : -1;
+    return fgets(line, sizeof(line), in) && strchr(line, '\n') ? atol(line) : -1;
 }
 
 static void *make_events(void *arg) {
@@ -195,8 +195,9 @@ static uint64_t get(struct source *s, const uint64_t *of) {
     return value;
 }
 
-/* The listener takes bytes again when its next frame has left the ring. */
-START_TEST(who_is_overtaken_hears_nothing_out_of_turn) {
+/* The listener takes bytes again when its next frame has left the ring. False: it was not overtaken, because the feed
+ * looked for slow listeners before that, once in a second, and dropped it. */
+static bool is_overtaken(void) {
     struct source *s = calloc(1, sizeof(*s));
     FILE *slow;
     long id;
@@ -206,18 +207,24 @@ START_TEST(who_is_overtaken_hears_nothing_out_of_turn) {
     slow = fdopen(listen_to(s, 0, 3, ""), "r");
     happen(s, 1);
     ck_assert_int_eq(next_number(slow), 1);
-    while (get(s, &s->known) < 10 * GB_FEED_RING) {
+    while (atomic_load(&s->feed.count) > 0 && get(s, &s->known) < 10 * GB_FEED_RING) {
         happen(s, GB_FEED_RING / 2);
-        while (get(s, &s->known) < get(s, &s->last))
+        while (atomic_load(&s->feed.count) > 0 && get(s, &s->known) < get(s, &s->last))
             usleep(100);
     }
     while ((id = next_number(slow)) > 0)
         ck_assert_int_eq(id, ++last);
-    ck_assert_int_eq(id, 0);
-    ck_assert_int_eq(next_number(slow), -1);
+    if (id == 0)
+        ck_assert_int_eq(next_number(slow), -1);
     fclose(slow);
     gb_http_feed_end(&s->feed);
     free(s);
+    return id == 0;
+}
+
+START_TEST(who_is_overtaken_hears_nothing_out_of_turn) {
+    while (!is_overtaken())
+        continue;
 }
 END_TEST
 
