@@ -39,13 +39,13 @@ struct gb_adopt_params core_adopt_params(struct gb_holder *holder, const struct 
 int core_adopt(struct gb_core *core, const struct gb_adopt_params *params, struct core_result *ret,
                struct gb_error *err) {
     struct gb_adopt_params p = *params;
-    struct core_pending pending;
+    struct core_call pending;
 
     if (p.import.fd >= 0)
         p.import.fd = fcntl(p.import.fd, F_DUPFD_CLOEXEC, 0);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_adopt(core, &p, pending.call.buffer);
-    return core_pending_end(&pending, ret, err);
+    return core_result_end(&pending, ret, err);
 }
 
 void core_adopt_all(struct core_fixture *f, struct gb_holder *holder, const struct core_memory *memory,

@@ -202,75 +202,65 @@ union core_any_call core_any_call_new(void (*done)(void *arg), void *arg) {
     return (union core_any_call){.session = &largest->session};
 }
 
-struct waited {
-    struct core_wake wake;
-    union core_any_call call;
-};
-
-static void waited_init(struct waited *w) {
-    core_wake_init(&w->wake);
-    w->call = core_any_call_new(core_wake, &w->wake);
+void core_call_begin(struct core_call *c) {
+    core_wake_init(&c->wake);
+    c->call = core_any_call_new(core_wake, &c->wake);
 }
 
-static int waited_end(struct waited *w, struct gb_error *err) {
-    int r = 0;
+bool core_call_over(struct core_call *c) {
+    return atomic_load(&c->call.base->finished);
+}
 
-    core_wake_wait(&w->wake);
-    if (!atomic_load(&w->call.base->finished))
-        ck_abort_msg("told before the end");
-    if (w->call.base->error.code != GB_OK) {
-        *err = w->call.base->error;
-        r = -1;
-    }
-    gb_call_unref(w->call.base);
-    core_wake_done(&w->wake);
+int core_call_wait(struct core_call *c, struct gb_error *err) {
+    core_wake_wait(&c->wake);
+    if (!atomic_load(&c->call.base->finished))
+        ck_abort_msg("reported before the end");
+    if (c->call.base->error.code == GB_OK)
+        return 0;
+    *err = c->call.base->error;
+    return -1;
+}
+
+void core_call_free(struct core_call *c) {
+    gb_call_unref(c->call.base);
+    core_wake_done(&c->wake);
+}
+
+int core_call_end(struct core_call *c, struct gb_error *err) {
+    int r = core_call_wait(c, err);
+
+    core_call_free(c);
     return r;
 }
 
 int core_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_error *err) {
-    struct waited w;
-
-    waited_init(&w);
-    gb_session_create(core, params, w.call.session);
-    return waited_end(&w, err);
+    return core_do(err, session, gb_session_create, core, params);
 }
 
 int core_session_patch(struct gb_core *core, const char *name, const struct gb_session_params *params,
                        struct gb_error *err) {
     struct gb_name n = core_name(name);
-    struct waited w;
 
-    waited_init(&w);
-    gb_session_patch(core, &n, params, NULL, w.call.session);
-    return waited_end(&w, err);
+    return core_do(err, session, gb_session_patch, core, &n, params, NULL);
 }
 
 int core_session_delete(struct gb_core *core, const char *name, struct gb_error *err) {
     struct gb_name n = core_name(name);
-    struct waited w;
 
-    waited_init(&w);
-    gb_session_delete(core, &n, NULL, w.call.base);
-    return waited_end(&w, err);
+    return core_do(err, base, gb_session_delete, core, &n, NULL);
 }
 
 int core_buffer_create(struct gb_core *core, const char *session, const char *name, uint64_t bytes, unsigned wait_ms,
                        struct gb_error *err) {
     struct gb_upload_params p = core_upload_params(session, name, bytes);
-    struct waited w;
 
-    waited_init(&w);
-    gb_buffer_create(core, &p.buffer, wait_ms, w.call.buffer);
-    return waited_end(&w, err);
+    return core_do(err, buffer, gb_buffer_create, core, &p.buffer, wait_ms);
 }
 
 int core_buffer_delete(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct waited w;
 
-    waited_init(&w);
-    gb_buffer_delete(core, &at, NULL, w.call.buffer);
-    return waited_end(&w, err);
+    return core_do(err, buffer, gb_buffer_delete, core, &at, NULL);
 }
 
 int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,

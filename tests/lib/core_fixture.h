@@ -73,6 +73,28 @@ union core_any_call {
 };
 union core_any_call core_any_call_new(void (*done)(void *arg), void *arg); /* large enough for each; as gb_call_new */
 
+/* A call that the test starts itself: core_call_begin, then the core's function with c->call, then core_call_end. */
+struct core_call {
+    struct core_wake wake;
+    union core_any_call call;
+};
+void core_call_begin(struct core_call *c);
+bool core_call_over(struct core_call *c); /* without waiting */
+int core_call_wait(struct core_call *c, struct gb_error *err);
+void core_call_free(struct core_call *c);
+int core_call_end(struct core_call *c, struct gb_error *err); /* waits and frees */
+
+/* Calls the function, whose last parameter is a call of that type (a member of core_any_call), and waits for its
+ * end. */
+#define core_do(err, type, function, ...)                                                                              \
+    __extension__({                                                                                                    \
+        struct core_call core_do_call;                                                                                 \
+                                                                                                                       \
+        core_call_begin(&core_do_call);                                                                                \
+        function(__VA_ARGS__, core_do_call.call.type);                                                                 \
+        core_call_end(&core_do_call, err);                                                                             \
+    })
+
 struct gb_name core_name(const char *text);
 struct gb_locator core_at(const char *session, const char *name);
 int core_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_error *err);

@@ -5,39 +5,6 @@
 #include "core/session/session.h"
 #include "gb_test.h"
 
-/* --- calls -------------------------------------------------------------------------------------------------------- */
-
-void core_call_begin(struct core_call *c) {
-    core_wake_init(&c->wake);
-    c->call = core_any_call_new(core_wake, &c->wake);
-}
-
-bool core_call_over(struct core_call *c) {
-    return atomic_load(&c->call.base->finished);
-}
-
-int core_call_wait(struct core_call *c, struct gb_error *err) {
-    core_wake_wait(&c->wake);
-    if (!atomic_load(&c->call.base->finished))
-        ck_abort_msg("told before the end");
-    if (c->call.base->error.code == GB_OK)
-        return 0;
-    *err = c->call.base->error;
-    return -1;
-}
-
-void core_call_free(struct core_call *c) {
-    gb_call_unref(c->call.base);
-    core_wake_done(&c->wake);
-}
-
-int core_call_end(struct core_call *c, struct gb_error *err) {
-    int r = core_call_wait(c, err);
-
-    core_call_free(c);
-    return r;
-}
-
 /* --- pools -------------------------------------------------------------------------------------------------------- */
 
 struct gb_pool_params core_pool_params(const char *session, const char *name, int device, uint64_t max_bytes) {
@@ -77,14 +44,8 @@ int core_pool_patch(struct gb_core *core, const struct gb_pool_params *params, s
 
 int core_pool_remove(struct gb_core *core, const char *session, const char *name, bool force, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_pool_remove(core, &at, force, c.call.pool);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, pool, gb_pool_remove, core, &at, force);
 }
 
 int core_pool_trim(struct gb_core *core, const char *session, const char *name, uint64_t keep, struct gb_pool_trim *ret,
@@ -104,27 +65,15 @@ int core_pool_trim(struct gb_core *core, const char *session, const char *name, 
 
 int core_pool_reset(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_pool_peak_reset(core, &at, c.call.pool);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, pool, gb_pool_peak_reset, core, &at);
 }
 
 int core_pool_peer(struct gb_core *core, const char *session, const char *name, int device, enum gb_pool_access access,
                    struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_pool_peer_set(core, &at, device, access, c.call.pool);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, pool, gb_pool_peer_set, core, &at, device, access);
 }
 
 int core_pool_get(struct gb_core *core, const char *session, const char *name, struct gb_pool_view *ret,
@@ -175,26 +124,14 @@ const char *core_pool_names(struct core_fixture *f, const char *session, char ou
 
 int core_stream_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_stream_make(core, &at, c.call.stream);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, stream, gb_stream_make, core, &at);
 }
 
 int core_stream_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_stream_remove(core, &at, c.call.base);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, base, gb_stream_remove, core, &at);
 }
 
 int core_stream_get(struct gb_core *core, const char *session, const char *name, struct gb_stream_view *ret,
@@ -206,61 +143,30 @@ int core_stream_get(struct gb_core *core, const char *session, const char *name,
 
 int core_stream_sync(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_stream_sync_call(core, &at, c.call.base);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, base, gb_stream_sync_call, core, &at);
 }
 
 int core_session_sync(struct gb_core *core, const char *session, struct gb_error *err) {
     struct gb_name s = core_name(session);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_session_sync_call(core, &s, c.call.base);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, base, gb_session_sync_call, core, &s);
 }
 
 int core_device_sync(struct gb_core *core, int device, struct gb_error *err) {
-    struct core_call c;
-    int r;
-
-    core_call_begin(&c);
-    gb_device_sync_call(core, device, c.call.base);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, base, gb_device_sync_call, core, device);
 }
 
 int core_event_make(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_event_make(core, &at, c.call.event);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, event, gb_event_make, core, &at);
 }
 
 int core_event_remove(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_event_remove(core, &at, c.call.base);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, base, gb_event_remove, core, &at);
 }
 
 int core_event_get(struct gb_core *core, const char *session, const char *name, struct gb_event_view *ret,
@@ -274,28 +180,16 @@ int core_event_record(struct gb_core *core, const char *session, const char *nam
                       struct gb_error *err) {
     struct gb_name st = core_name(stream);
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_event_record_call(core, &at, &st, c.call.event);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, event, gb_event_record_call, core, &at, &st);
 }
 
 int core_event_wait(struct gb_core *core, const char *session, const char *name, const char *stream,
                     struct gb_error *err) {
     struct gb_name st = core_name(stream);
     struct gb_locator at = core_at(session, name);
-    struct core_call c;
-    int r;
 
-    core_call_begin(&c);
-    gb_event_wait_call(core, &at, &st, c.call.event);
-    r = core_call_wait(&c, err);
-    core_call_free(&c);
-    return r;
+    return core_do(err, event, gb_event_wait_call, core, &at, &st);
 }
 
 /* --- transfers ---------------------------------------------------------------------------------------------------- */

@@ -4,17 +4,6 @@
 
 #include "core_fixture.h"
 
-/* A call that the test starts itself: core_call_begin, then the core's function with c->call, then core_call_end. */
-struct core_call {
-    struct core_wake wake;
-    union core_any_call call;
-};
-void core_call_begin(struct core_call *c);
-bool core_call_over(struct core_call *c); /* without waiting */
-int core_call_wait(struct core_call *c, struct gb_error *err);
-void core_call_free(struct core_call *c);
-int core_call_end(struct core_call *c, struct gb_error *err); /* waits and frees */
-
 /* ret may be NULL. max_bytes 0: the device. */
 struct gb_pool_params core_pool_params(const char *session, const char *name, int device, uint64_t max_bytes);
 int core_pool_make(struct gb_core *core, const struct gb_pool_params *params, struct gb_pool_view *ret,

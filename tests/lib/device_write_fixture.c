@@ -20,93 +20,73 @@ struct gb_device_write_params core_fill_params(const char *session, const char *
         .session = core_name(session), .name = core_name(name), .pattern = pattern, .width = width};
 }
 
-/* ck_assert allocates even when it passes, and a test may make malloc fail. These helpers therefore test the condition
- * first. */
+int core_result_end(struct core_call *c, struct core_result *ret, struct gb_error *err) {
+    const struct gb_buffer_call *call = c->call.buffer;
+    int r = core_call_wait(c, err);
 
-void core_pending_init(struct core_pending *p) {
-    core_wake_init(&p->wake);
-    p->call = core_any_call_new(core_wake, &p->wake);
-}
-
-bool core_pending_done(struct core_pending *p) {
-    return atomic_load(&p->call.base->finished);
-}
-
-int core_pending_end(struct core_pending *p, struct core_result *ret, struct gb_error *err) {
-    union core_any_call c = p->call;
-    int r = 0;
-
-    core_wake_wait(&p->wake);
-    if (!atomic_load(&c.base->finished))
-        ck_abort_msg("told before the end");
-    if (c.base->error.code != GB_OK) {
-        *err = c.base->error;
-        r = -1;
-    } else if (ret) {
-        *ret = (struct core_result){.rec = c.buffer->buffer,
-                                    .created = c.buffer->created,
-                                    .copied = c.buffer->copied,
-                                    .way = c.buffer->way,
-                                    .times = c.buffer->times};
-    }
-    gb_call_unref(c.base);
-    core_wake_done(&p->wake);
+    if (r == 0 && ret)
+        *ret = (struct core_result){.rec = call->buffer,
+                                    .created = call->created,
+                                    .copied = call->copied,
+                                    .way = call->way,
+                                    .times = call->times};
+    core_call_free(c);
     return r;
 }
 
 int core_write(struct gb_core *core, const struct gb_device_write_params *params, struct core_result *ret,
                struct gb_error *err) {
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_buffer_write(core, params, p.call.buffer);
-    return core_pending_end(&p, ret, err);
+    return core_result_end(&p, ret, err);
 }
 
 int core_sync(struct gb_core *core, const char *session, const char *name, bool to_host, struct core_result *ret,
               struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
     struct gb_name stream = core_name("");
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_buffer_mirror_sync(core, &at, to_host, &stream, NULL, p.call.buffer);
-    return core_pending_end(&p, ret, err);
+    return core_result_end(&p, ret, err);
 }
 
 int core_reserve(struct gb_core *core, const char *session, const char *name, bool host, uint64_t bytes,
                  struct core_result *ret, struct gb_error *err) {
     struct gb_mirror_reserve what = {.host = host, .bytes = bytes};
     struct gb_locator at = core_at(session, name);
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_buffer_mirror_reserve(core, &at, &what, NULL, p.call.buffer);
-    return core_pending_end(&p, ret, err);
+    return core_result_end(&p, ret, err);
 }
 
 int core_release(struct gb_core *core, const char *session, const char *name, bool host, bool device,
                  struct core_result *ret, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_buffer_mirror_release(core, &at, host, device, NULL, p.call.buffer);
-    return core_pending_end(&p, ret, err);
+    return core_result_end(&p, ret, err);
 }
 
 int core_attributes(struct gb_core *core, const char *session, const char *name, struct core_result *ret,
                     struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
     struct gb_attributes_call *call;
-    struct core_pending p;
+    struct core_call p;
     int r;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     call = p.call.attributes;
     atomic_fetch_add(&call->base.refs, 1); /* the test reads it afterwards */
     gb_buffer_attributes(core, &at, call);
-    r = core_pending_end(&p, NULL, err);
+    r = core_call_end(&p, err);
     if (r == 0 && ret)
         *ret = (struct core_result){.rec = call->buffer, .attr = call->attr};
     gb_call_unref(&call->base);
@@ -115,11 +95,11 @@ int core_attributes(struct gb_core *core, const char *session, const char *name,
 
 int core_create(struct gb_core *core, const struct gb_buffer_params *params, struct core_result *ret,
                 struct gb_error *err) {
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_buffer_create(core, params, 0, p.call.buffer);
-    return core_pending_end(&p, ret, err);
+    return core_result_end(&p, ret, err);
 }
 
 void core_expect(struct gb_core *core, const char *session, const char *name, const void *want, size_t n) {

@@ -32,14 +32,8 @@ int core_attributes(struct gb_core *core, const char *session, const char *name,
 int core_create(struct gb_core *core, const struct gb_buffer_params *params, struct core_result *ret,
                 struct gb_error *err);
 
-/* A call that has been started but not waited for. */
-struct core_pending {
-    struct core_wake wake;
-    union core_any_call call;
-};
-void core_pending_init(struct core_pending *p);
-bool core_pending_done(struct core_pending *p);
-int core_pending_end(struct core_pending *p, struct core_result *ret, struct gb_error *err);
+/* As core_call_end. ret may be NULL. */
+int core_result_end(struct core_call *c, struct core_result *ret, struct gb_error *err);
 
 /* Asserts that the buffer holds these bytes. */
 void core_expect(struct gb_core *core, const char *session, const char *name, const void *want, size_t n);

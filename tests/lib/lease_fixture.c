@@ -42,29 +42,20 @@ static void import(struct gb_lease_call *call, struct core_mapping *m) {
         close(fd);
 }
 
-int core_map_end(struct core_pending *pending, struct core_mapping *ret, struct gb_error *err) {
-    struct gb_lease_call *call = pending->call.lease;
-    int r = 0;
+int core_map_end(struct core_call *pending, struct core_mapping *ret, struct gb_error *err) {
+    int r = core_call_wait(pending, err);
 
-    core_wake_wait(&pending->wake);
-    if (!atomic_load(&call->base.finished))
-        ck_abort_msg("told before the end");
-    if (call->base.error.code != GB_OK) {
-        *err = call->base.error;
-        r = -1;
-    } else if (ret) {
-        import(call, ret);
-    }
-    gb_call_unref(&call->base);
-    core_wake_done(&pending->wake);
+    if (r == 0 && ret)
+        import(pending->call.lease, ret);
+    core_call_free(pending);
     return r;
 }
 
 int core_map(struct gb_core *core, const struct gb_lease_params *params, struct core_mapping *ret,
              struct gb_error *err) {
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_lease_map(core, params, p.call.lease);
     return core_map_end(&p, ret, err);
 }
@@ -77,34 +68,27 @@ void core_mapping_done(struct core_mapping *m) {
 }
 
 int core_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, struct gb_error *err) {
-    struct core_pending p;
-
-    core_pending_init(&p);
-    gb_lease_end(core, id, holder, !holder, p.call.base);
-    return core_pending_end(&p, NULL, err);
+    return core_do(err, base, gb_lease_end, core, id, holder, !holder);
 }
 
 int core_seal(struct gb_core *core, const char *session, const char *name, struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
-    struct core_pending p;
 
-    core_pending_init(&p);
-    gb_buffer_seal(core, &at, NULL, p.call.buffer);
-    return core_pending_end(&p, NULL, err);
+    return core_do(err, buffer, gb_buffer_seal, core, &at, NULL);
 }
 
 int core_delete_when_unmapped(struct gb_core *core, const char *session, const char *name, uint64_t *ret_held,
                               struct gb_error *err) {
     struct gb_locator at = core_at(session, name);
     struct gb_buffer_call *call;
-    struct core_pending p;
+    struct core_call p;
     int r;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     call = p.call.buffer;
     atomic_fetch_add(&call->base.refs, 1); /* the test reads it afterwards */
     gb_buffer_delete_when_unmapped(core, &at, NULL, call);
-    r = core_pending_end(&p, NULL, err);
+    r = core_call_end(&p, err);
     if (ret_held)
         *ret_held = call->held_bytes;
     gb_call_unref(&call->base);

@@ -24,8 +24,8 @@ struct gb_lease_params core_map_params(struct gb_holder *holder, const char *ses
 /* Takes a lease and waits without a time limit. If ret is NULL, the memory is not mapped, but the lease exists. */
 int core_map(struct gb_core *core, const struct gb_lease_params *params, struct core_mapping *ret,
              struct gb_error *err);
-/* The same for a call that was begun with core_pending_init and gb_lease_map. */
-int core_map_end(struct core_pending *pending, struct core_mapping *ret, struct gb_error *err);
+/* The same for a call that was begun with core_call_begin and gb_lease_map. */
+int core_map_end(struct core_call *pending, struct core_mapping *ret, struct gb_error *err);
 void core_mapping_done(struct core_mapping *mapping); /* unmaps the importer's memory and keeps the lease */
 
 /* Ends a lease. holder NULL: not by its holder. */

@@ -16,7 +16,7 @@ void intake_fixture_done(struct core_fixture *f) {
 
 static const struct gb_name standard = {"default"};
 
-static int end(struct core_pending *p, struct intake_result *ret, struct gb_error *err) {
+static int end(struct core_call *p, struct intake_result *ret, struct gb_error *err) {
     int r = 0;
 
     core_wake_wait(&p->wake);
@@ -39,9 +39,9 @@ static int end(struct core_pending *p, struct intake_result *ret, struct gb_erro
 
 int intake_begin(struct gb_core *core, const struct gb_upload_params *params, struct intake_result *ret,
                  struct gb_error *err) {
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_multipart_begin(core, params, p.call.multipart);
     return end(&p, ret, err);
 }
@@ -49,9 +49,9 @@ int intake_begin(struct gb_core *core, const struct gb_upload_params *params, st
 int intake_complete(struct gb_core *core, const char *id, const struct gb_buffer_check *check, const uint32_t *crc,
                     struct intake_result *ret, struct gb_error *err) {
     struct gb_multipart_expected expected = {.has_crc32c = crc != NULL, .crc32c = crc ? *crc : 0};
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_multipart_complete(core, &standard, id, check, &expected, p.call.multipart);
     return end(&p, ret, err);
 }
@@ -70,26 +70,26 @@ void intake_digest(const void *data, size_t n, struct gb_multipart_expected *ret
 int intake_complete_digest(struct gb_core *core, const char *id, const void *data, size_t n, struct intake_result *ret,
                            struct gb_error *err) {
     struct gb_multipart_expected expected;
-    struct core_pending p;
+    struct core_call p;
 
     intake_digest(data, n, &expected);
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_multipart_complete(core, &standard, id, NULL, &expected, p.call.multipart);
     return end(&p, ret, err);
 }
 
 int intake_delete(struct gb_core *core, const char *id, struct gb_error *err) {
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_multipart_delete(core, &standard, id, p.call.multipart);
     return end(&p, NULL, err);
 }
 
 int intake_settle(struct gb_core *core, const char *id, struct intake_result *ret, struct gb_error *err) {
-    struct core_pending p;
+    struct core_call p;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_multipart_drain(core, &standard, id, p.call.multipart);
     return end(&p, ret, err);
 }

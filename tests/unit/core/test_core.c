@@ -209,20 +209,8 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 static int call_trim(struct core_fixture *f, const char *pool, uint64_t keep, struct gb_error *err) {
     struct gb_locator at = core_at("default", pool);
-    struct core_wake w;
-    struct gb_pool_call *call;
-    int r;
 
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_pool_trim_to(f->core, &at, keep, call);
-    core_wake_wait(&w);
-    if (call->base.error.code != GB_OK)
-        *err = call->base.error;
-    r = call->base.error.code == GB_OK ? 0 : -1;
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
-    return r;
+    return core_do(err, pool, gb_pool_trim_to, f->core, &at, keep);
 }
 
 START_TEST(two_devices) {
@@ -290,33 +278,21 @@ START_TEST(sync_waits_for_the_stream) {
     struct gb_locator at = core_at("default", "default");
     struct gb_locator other = core_at("default", "other");
     struct core_gate gate;
-    struct core_wake w;
-    struct gb_call *call;
+    struct core_call c;
 
     core_fixture_init(&f, specs[_i]);
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_stream_sync_call(f.core, &at, call); /* the device has no stream yet, so the sync does not wait */
-    core_wake_wait(&w);
-    ck_assert_int_eq(call->error.code, GB_OK);
-    gb_call_unref(call);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_stream_sync_call(f.core, &other, call);
-    core_wake_wait(&w);
-    ck_assert_int_eq(call->error.code, GB_ERR_STREAM_NOT_FOUND);
-    gb_call_unref(call);
+    /* The device has no stream yet, so the sync does not wait. */
+    gb_assert_ok(core_do(&err, base, gb_stream_sync_call, f.core, &at), err);
+    gb_assert_fails(core_do(&err, base, gb_stream_sync_call, f.core, &other), err, GB_ERR_STREAM_NOT_FOUND);
     gb_assert_ok(core_buffer_create(f.core, "default", "x", 1, 0, &err), err);
     core_gate_close(&gate, &f, "default");
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_stream_sync_call(f.core, &at, call);
+    core_call_begin(&c);
+    gb_stream_sync_call(f.core, &at, c.call.base);
     /* When this call completes, the lane has run the earlier task. */
     gb_assert_ok(call_trim(&f, "default", GB_UNLIMITED, &err), err);
-    ck_assert(!atomic_load(&call->finished));
+    ck_assert(!core_call_over(&c));
     core_gate_open(&gate);
-    core_wake_wait(&w);
-    ck_assert_int_eq(call->error.code, GB_OK);
-    gb_call_unref(call);
-    core_wake_done(&w);
+    gb_assert_ok(core_call_end(&c, &err), err);
     core_fixture_done(&f);
 }
 END_TEST

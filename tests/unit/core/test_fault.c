@@ -140,8 +140,7 @@ START_TEST(memory_runs_out) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_core_stats stats;
-    struct core_wake w;
-    struct gb_buffer_call *call;
+    struct core_call c;
     struct gb_upload_params p = core_upload_params("default", "c", 30 << 20);
     struct gb_session_params session = {.name = core_name("s")};
 
@@ -163,15 +162,12 @@ START_TEST(memory_runs_out) {
     err = GB_ERROR_INIT;
     gb_assert_fails(core_buffer_create(f.core, "s", "b", 30 << 20, 30, &err), err, GB_ERR_OUT_OF_MEMORY);
     /* A waiting allocation gets freed memory, also from another session. */
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_buffer_create(f.core, &p.buffer, 60000, call);
+    core_call_begin(&c);
+    gb_buffer_create(f.core, &p.buffer, 60000, c.call.buffer);
     gb_assert_fails(core_buffer_create(f.core, "default", "c", 1, 0, &err), err, GB_ERR_BUFFER_BUSY);
     gb_assert_ok(core_buffer_create(f.core, "default", "small", 1, 0, &err), err); /* other requests are not blocked */
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
-    core_wake_wait(&w);
-    ck_assert_int_eq(call->base.error.code, GB_OK);
-    gb_call_unref(&call->base);
+    gb_assert_ok(core_call_end(&c, &err), err);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.counters.allocation_failures, 3);
     ck_assert_uint_ge(stats.counters.allocation_retries, 4);
@@ -179,7 +175,6 @@ START_TEST(memory_runs_out) {
     gb_assert_ok(core_buffer_delete(f.core, "default", "c", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "small", &err), err);
     core_until_idle(&f);
-    core_wake_done(&w);
     core_fixture_done(&f);
 }
 END_TEST

@@ -92,18 +92,13 @@ static void create_marked(int id, const char *name) {
                                       .name = core_name(name),
                                       .kind = GB_KIND_DEVICE,
                                       .stream = core_name("default")};
-    struct core_wake wake;
-    struct gb_buffer_call *call;
+    struct gb_error err = GB_ERROR_INIT;
+    struct core_call c;
 
-    core_wake_init(&wake);
-    call = gb_call_new(sizeof(*call), core_wake, &wake);
-    ck_assert_ptr_nonnull(call);
-    call->base.mark = gb_key_mark(f.core, &key);
-    gb_buffer_create(f.core, &params, 0, call);
-    core_wake_wait(&wake);
-    ck_assert_int_eq(call->base.error.code, GB_OK);
-    gb_call_unref(&call->base);
-    core_wake_done(&wake);
+    core_call_begin(&c);
+    c.call.base->mark = gb_key_mark(f.core, &key);
+    gb_buffer_create(f.core, &params, 0, c.call.buffer);
+    gb_assert_ok(core_call_end(&c, &err), err);
 }
 
 START_TEST(a_restart_knows_them) {
@@ -134,14 +129,14 @@ static void complete_marked(int id, const char *name) {
     struct gb_key key = key_of(id, 1);
     struct gb_error err = GB_ERROR_INIT;
     struct intake_result r;
-    struct core_pending p;
+    struct core_call p;
 
     gb_assert_ok(intake_begin(f.core, &params, &r, &err), err);
     gb_assert_ok(intake_part(f.core, r.view.id, 0, "12345678", 8, &err), err);
-    core_pending_init(&p);
+    core_call_begin(&p);
     p.call.base->mark = gb_key_mark(f.core, &key);
     gb_multipart_complete(f.core, &session, r.view.id, NULL, NULL, p.call.multipart);
-    gb_assert_ok(core_pending_end(&p, NULL, &err), err);
+    gb_assert_ok(core_call_end(&p, &err), err);
 }
 
 START_TEST(an_upload_that_is_completed) {
@@ -161,21 +156,21 @@ static void delete_marked(int id, bool atomic, const char *first, const char *se
     struct gb_store_mark mark = gb_key_mark(f.core, &key);
     struct gb_transaction_batch *g = gb_transaction_batch_new(2, atomic, &mark);
     struct gb_error err;
-    struct core_pending p[2];
+    struct core_call p[2];
     int i;
 
     ck_assert_ptr_nonnull(g);
     for (i = 0; i < 2; i++) {
         struct gb_locator at = core_at("default", names[i]);
 
-        core_pending_init(&p[i]);
+        core_call_begin(&p[i]);
         gb_transaction_batch_add(g, p[i].call.base);
         gb_buffer_delete(f.core, &at, NULL, p[i].call.buffer);
     }
     gb_transaction_batch_unref(g);
     for (i = 0; i < 2; i++) {
         err = GB_ERROR_INIT;
-        (void)core_pending_end(&p[i], NULL, &err);
+        (void)core_call_end(&p[i], &err);
     }
 }
 
@@ -280,26 +275,22 @@ START_TEST(a_call_that_waits_for_memory) {
                                       .stream = core_name("default")};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_view view;
-    struct core_wake wake;
-    struct gb_buffer_call *call;
+    struct core_call c;
 
     core_fixture_init(&f, "host:bytes=64M");
     gb_assert_ok(core_buffer_create(f.core, "default", "a", 60 << 20, 0, &err), err);
-    core_wake_init(&wake);
-    call = gb_call_new(sizeof(*call), core_wake, &wake);
-    ck_assert(!gb_call_cancel(&call->base, false)); /* nothing has begun */
-    gb_buffer_create(f.core, &params, 60000, call);
-    ck_assert(gb_call_cancel(&call->base, false));
-    ck_assert(!atomic_load(&call->base.finished));
-    ck_assert(gb_call_cancel(&call->base, true));
-    core_wake_wait(&wake);
-    ck_assert_int_eq(call->base.error.code, GB_ERR_CANCELLED);
-    ck_assert(!gb_call_cancel(&call->base, true));
-    gb_call_unref(&call->base);
+    core_call_begin(&c);
+    ck_assert(!gb_call_cancel(c.call.base, false)); /* nothing has begun */
+    gb_buffer_create(f.core, &params, 60000, c.call.buffer);
+    ck_assert(gb_call_cancel(c.call.base, false));
+    ck_assert(!core_call_over(&c));
+    ck_assert(gb_call_cancel(c.call.base, true));
+    gb_assert_fails(core_call_wait(&c, &err), err, GB_ERR_CANCELLED);
+    ck_assert(!gb_call_cancel(c.call.base, true));
+    core_call_free(&c);
     gb_assert_ok(gb_session_get(f.core, &params.session, &view, &err), err);
     ck_assert_uint_eq(view.used_bytes, 60 << 20);
     ck_assert_uint_eq(view.buffers, 1);
-    core_wake_done(&wake);
     core_fixture_done(&f);
 }
 END_TEST
@@ -314,23 +305,18 @@ START_TEST(work_that_is_queued) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
     struct core_gate gate;
-    struct core_wake wake;
-    struct gb_buffer_call *call;
+    struct core_call c;
 
     core_fixture_init(&f, "host:discrete");
     gb_assert_ok(core_buffer_create(f.core, "default", "a", 4096, 0, &err), err);
-    core_wake_init(&wake);
     core_gate_close(&gate, &f, "default");
-    call = gb_call_new(sizeof(*call), core_wake, &wake);
-    gb_buffer_write(f.core, &write, call);
-    ck_assert(gb_call_cancel(&call->base, true));
-    ck_assert(!gb_call_cancel(&call->base, true));
+    core_call_begin(&c);
+    gb_buffer_write(f.core, &write, c.call.buffer);
+    ck_assert(gb_call_cancel(c.call.base, true));
+    ck_assert(!gb_call_cancel(c.call.base, true));
     core_gate_open(&gate);
-    core_wake_wait(&wake);
-    ck_assert_int_eq(call->base.error.code, GB_ERR_CANCELLED);
-    gb_call_unref(&call->base);
+    gb_assert_fails(core_call_end(&c, &err), err, GB_ERR_CANCELLED);
     ck_assert_int_eq(core_buffer_get(f.core, "default", "b", &rec, &err), -1);
-    core_wake_done(&wake);
     core_fixture_done(&f);
 }
 END_TEST
@@ -402,9 +388,9 @@ static void check_page(int64_t session, uint64_t after, bool last, uint64_t byte
 }
 
 START_TEST(those_of_a_session_are_told) {
+    struct gb_error err = GB_ERROR_INIT;
     struct gb_key key = key_in(7, 'e');
-    struct core_wake wake;
-    struct gb_buffer_call *call;
+    struct core_call c;
     struct gb_buffer_params params = {.session = core_name("default"),
                                       .name = core_name("b"),
                                       .kind = GB_KIND_DEVICE,
@@ -429,14 +415,10 @@ START_TEST(those_of_a_session_are_told) {
     after = page.after;
     /* One that is carried out, and whose answer is to come. */
     claim_in(7, 'e');
-    core_wake_init(&wake);
-    call = gb_call_new(sizeof(*call), core_wake, &wake);
-    call->base.mark = gb_key_mark(f.core, &key);
-    gb_buffer_create(f.core, &params, 0, call);
-    core_wake_wait(&wake);
-    ck_assert_int_eq(call->base.error.code, GB_OK);
-    gb_call_unref(&call->base);
-    core_wake_done(&wake);
+    core_call_begin(&c);
+    c.call.base->mark = gb_key_mark(f.core, &key);
+    gb_buffer_create(f.core, &params, 0, c.call.buffer);
+    gb_assert_ok(core_call_end(&c, &err), err);
     check_page(7, after, false, 1000, "", false, true);
     check_page(7, after, true, 1000, "?e", false, true);
     core_fixture_done(&f);

@@ -104,20 +104,7 @@ static bool counted_freed(void *arg) {
 
 static int patch(struct core_fixture *f, const struct gb_buffer_params *p, const struct gb_buffer_check *check,
                  struct gb_error *err) {
-    struct core_wake w;
-    struct gb_buffer_call *call;
-    int r;
-
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_buffer_patch(f->core, p, check, call);
-    core_wake_wait(&w);
-    if (call->base.error.code != GB_OK)
-        *err = call->base.error;
-    r = call->base.error.code == GB_OK ? 0 : -1;
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
-    return r;
+    return core_do(err, buffer, gb_buffer_patch, f->core, p, check);
 }
 
 START_TEST(patches_and_preconditions) {

@@ -106,8 +106,7 @@ START_TEST(a_sync_under_way) {
     struct gb_name s = core_name("default");
     struct gb_name other = core_name("side");
     struct gb_locator at = {s, p.buffer.name};
-    struct core_pending sync[2];
-    struct core_pending made;
+    struct core_call sync[2];
     struct gb_buffer_rec rec;
     struct core_result r;
     struct core_gate gate;
@@ -115,14 +114,12 @@ START_TEST(a_sync_under_way) {
     int i;
 
     core_fixture_init(&f, specs[_i]);
-    core_pending_init(&made);
-    gb_stream_make(f.core, &(struct gb_locator){s, other}, made.call.stream);
-    gb_assert_ok(core_pending_end(&made, NULL, &err), err);
+    gb_assert_ok(core_do(&err, stream, gb_stream_make, f.core, &(struct gb_locator){s, other}), err);
     core_put(f.core, &p, 1, want);
     p.buffer.stream = other;
     core_gate_close(&gate, &f, "default");
     for (i = 0; i < 2; i++) {
-        core_pending_init(&sync[i]);
+        core_call_begin(&sync[i]);
         gb_buffer_mirror_sync(f.core, &at, false, &s, NULL, sync[i].call.buffer);
     }
     gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
@@ -146,7 +143,7 @@ START_TEST(a_sync_under_way) {
     core_put(f.core, &p, 2, want); /* larger content goes to fresh memory */
     core_gate_open(&gate);
     for (i = 0; i < 2; i++)
-        gb_assert_fails(core_pending_end(&sync[i], &r, &err), err, GB_ERR_BUFFER_BUSY);
+        gb_assert_fails(core_result_end(&sync[i], &r, &err), err, GB_ERR_BUFFER_BUSY);
     gb_assert_ok(core_buffer_get(f.core, "default", "m", &rec, &err), err);
     ck_assert_int_eq(rec.head, GB_HEAD_HOST);
     core_expect(f.core, "default", "m", want, 2 * BYTES);
@@ -247,21 +244,15 @@ END_TEST
 
 static int remove_pool(struct core_fixture *f, bool force, struct gb_error *err) {
     struct gb_locator at = core_at("default", "p");
-    struct core_pending call;
 
-    core_pending_init(&call);
-    gb_pool_remove(f->core, &at, force, call.call.pool);
-    return core_pending_end(&call, NULL, err);
+    return core_do(err, pool, gb_pool_remove, f->core, &at, force);
 }
 
 static void make_pool(struct core_fixture *f) {
     struct gb_pool_params pool = {.session = core_name("default"), .rec.name = core_name("p")};
     struct gb_error err = GB_ERROR_INIT;
-    struct core_pending call;
 
-    core_pending_init(&call);
-    gb_pool_make(f->core, &pool, call.call.pool);
-    gb_assert_ok(core_pending_end(&call, NULL, &err), err);
+    gb_assert_ok(core_do(&err, pool, gb_pool_make, f->core, &pool), err);
 }
 
 /* Only the device side is in a pool. */

@@ -37,7 +37,6 @@ START_TEST(a_sealed_buffer_is_not_written) {
     struct gb_device_write_params copy = core_copy_params("default", "a", "default", "c");
     struct gb_buffer_params patch = {.session = core_name("default"), .name = core_name("a"), .has_labels = true};
     struct gb_lease_params p;
-    struct core_pending pending;
     struct gb_buffer_rec rec;
     struct gb_holder *h;
 
@@ -55,9 +54,7 @@ START_TEST(a_sealed_buffer_is_not_written) {
     gb_holder_end(h);
     core_until_unmapped(&f);
     patch.labels = store_labels("{\"x\":\"y\"}");
-    core_pending_init(&pending);
-    gb_buffer_patch(f.core, &patch, NULL, pending.call.buffer);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_do(&err, buffer, gb_buffer_patch, f.core, &patch, NULL), err);
     gb_assert_ok(core_write(f.core, &copy, NULL, &err), err); /* its copy is not sealed */
     gb_assert_ok(core_buffer_get(f.core, "default", "c", &rec, &err), err);
     ck_assert(!rec.sealed);

@@ -37,12 +37,9 @@ static struct core_mapping escape(struct core_fixture *f, bool write) {
 static void verify(struct core_fixture *f) {
     struct gb_scan_params p = {.session = core_name("default"), .name = core_name("a"), .verify = true};
     struct gb_error err = GB_ERROR_INIT;
-    struct core_pending pending;
 
     p.stream = core_name("default");
-    core_pending_init(&pending);
-    gb_buffer_scan(f->core, &p, pending.call.scan);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_do(&err, scan, gb_buffer_scan, f->core, &p), err);
 }
 
 START_TEST(nothing_is_claimed_of_the_bytes) {

@@ -92,7 +92,7 @@ START_TEST(memory_runs_out) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_params p = core_kind_params("a", _i == 0 ? GB_KIND_MANAGED : GB_KIND_SHARED, 40 << 20);
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_core_stats stats;
 
     core_fixture_init(&f, "host:discrete,bytes=64M");
@@ -113,23 +113,23 @@ START_TEST(memory_runs_out) {
     ck_assert_ptr_nonnull(strstr(err.detail, "waiting does not help"));
     err = GB_ERROR_INIT;
     p.bytes = 40 << 20;
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_create(f.core, &p, 20, pending.call.buffer);
-    gb_assert_fails(core_pending_end(&pending, NULL, &err), err, GB_ERR_OUT_OF_MEMORY);
+    gb_assert_fails(core_call_end(&pending, &err), err, GB_ERR_OUT_OF_MEMORY);
     /* A waiting allocation gets freed memory. */
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_create(f.core, &p, 60000, pending.call.buffer);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_call_end(&pending, &err), err);
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.counters.allocation_failures, 4);
     /* An allocation gets the memory that a pool keeps unused. */
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     gb_assert_ok(core_buffer_create(f.core, "default", "c", 40 << 20, 60000, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "c", &err), err);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_create(f.core, &p, 60000, pending.call.buffer);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_call_end(&pending, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     core_until_idle(&f);
     core_fixture_done(&f);

@@ -16,12 +16,9 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 static int create(struct core_fixture *f, const char *name, const char *pool, uint64_t bytes, unsigned wait_ms,
                   struct gb_error *err) {
     struct gb_upload_params p = core_upload_params("default", name, bytes);
-    struct core_call c;
 
     p.buffer.pool = core_name(pool);
-    core_call_begin(&c);
-    gb_buffer_create(f->core, &p.buffer, wait_ms, c.call.buffer);
-    return core_call_end(&c, err);
+    return core_do(err, buffer, gb_buffer_create, f->core, &p.buffer, wait_ms);
 }
 
 /* A pool gets memory that another pool keeps unused, unless the first pool's own limit refuses the allocation. */

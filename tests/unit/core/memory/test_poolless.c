@@ -202,17 +202,17 @@ START_TEST(memory_runs_out_and_comes_back) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_params p = plain("a", none);
-    struct core_pending pending;
+    struct core_call pending;
 
     core_fixture_init(&f, specs[_i]);
     p.bytes = p.shape.dim[0] = 40 << 20;
     gb_assert_ok(core_create(f.core, &p, NULL, &err), err);
     p.name = core_name("b");
     gb_assert_fails(core_create(f.core, &p, NULL, &err), err, GB_ERR_OUT_OF_MEMORY);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_create(f.core, &p, 60000, pending.call.buffer);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_call_end(&pending, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "b", &err), err);
     core_until_idle(&f);
     core_fixture_done(&f);

@@ -129,7 +129,6 @@ START_TEST(one_life) {
     struct gb_pool_trim trimmed;
     struct gb_pool_view view;
     struct gb_buffer_rec rec;
-    struct core_call c;
     struct gb_pool_check check = {.check = refuse_patch};
     int64_t version = 7;
     char names[512];
@@ -171,9 +170,7 @@ START_TEST(one_life) {
     ck_assert(!view.rec.config.allow_opportunistic && !view.rec.config.follow_event_dependencies);
     ck_assert_int_eq(view.rec.version, 2);
     check.arg = &version;
-    core_call_begin(&c);
-    gb_pool_patch(f.core, &p, &check, c.call.pool);
-    gb_assert_fails(core_call_end(&c, &err), err, GB_ERR_PRECONDITION_FAILED);
+    gb_assert_fails(core_do(&err, pool, gb_pool_patch, f.core, &p, &check), err, GB_ERR_PRECONDITION_FAILED);
     ck_assert_int_eq(core_pool_look(&f, "default", "p").rec.version, 2);
 
     gb_assert_fails(core_pool_remove(f.core, "default", "p", false, &err), err, GB_ERR_POOL_BUSY);

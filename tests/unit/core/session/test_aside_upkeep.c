@@ -27,17 +27,10 @@ static void begin(struct core_fixture *f) {
 }
 
 static void set_aside(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
     const struct gb_name s = {"s"};
-    struct core_wake w;
-    struct gb_session_call *call;
 
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_session_set_aside(f->core, &s, CLAIM, 60, call);
-    core_wake_wait(&w);
-    ck_assert_int_eq(call->base.error.code, GB_OK);
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
+    gb_assert_ok(core_do(&err, session, gb_session_set_aside, f->core, &s, CLAIM, 60), err);
 }
 
 static struct gb_buffer_rec look(struct core_fixture *f) {

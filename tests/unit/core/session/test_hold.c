@@ -10,11 +10,8 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,devices=2,b
 
 static int hold(struct core_fixture *f, const char *stream, int device, uint64_t ms, struct gb_error *err) {
     struct gb_locator at = core_at("default", stream);
-    struct core_call call;
 
-    core_call_begin(&call);
-    gb_stream_hold_call(f->core, &at, device, ms, call.call.hold);
-    return core_call_end(&call, err);
+    return core_do(err, hold, gb_stream_hold_call, f->core, &at, device, ms);
 }
 
 static bool busy(struct core_fixture *f, const char *stream) {

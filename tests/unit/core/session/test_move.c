@@ -55,35 +55,11 @@ static void thaw(uint64_t number) {
 
 typedef void frozen_fn(struct gb_core *core, const struct gb_name *name, uint64_t freeze, struct gb_session_call *call);
 
-static struct gb_session_call *make_call(struct core_wake *w) {
-    struct gb_session_call *call;
-
-    err = GB_ERROR_INIT;
-    core_wake_init(w);
-    call = gb_call_new(sizeof(*call), core_wake, w);
-    ck_assert_ptr_nonnull(call);
-    return call;
-}
-
-static int wait_for(struct gb_session_call *call, struct core_wake *w) {
-    int r;
-
-    core_wake_wait(w);
-    r = call->base.error.code == GB_OK ? 0 : -1;
-    if (r < 0)
-        err = call->base.error;
-    gb_call_unref(&call->base);
-    core_wake_done(w);
-    return r;
-}
-
 static int change(frozen_fn *fn, uint64_t number) {
     struct gb_name s = core_name("s");
-    struct core_wake w;
-    struct gb_session_call *call = make_call(&w);
 
-    fn(f.core, &s, number, call);
-    return wait_for(call, &w);
+    err = GB_ERROR_INIT;
+    return core_do(&err, session, fn, f.core, &s, number);
 }
 
 static int give(uint64_t number) {
@@ -97,12 +73,10 @@ static int regain(uint64_t number) {
 static int arrive(const char *session, const char *name, const char *claim) {
     struct gb_session_params p = {.name = core_name(name), .fleet_epoch = 7};
     struct gb_name from = core_name(session);
-    struct core_wake w;
-    struct gb_session_call *call = make_call(&w);
 
+    err = GB_ERROR_INIT;
     strcpy(p.fleet_claim, claim);
-    gb_session_arrive(f.core, &from, &p, call);
-    return wait_for(call, &w);
+    return core_do(&err, session, gb_session_arrive, f.core, &from, &p);
 }
 
 static int expect_name(const char *session, const char *name) {
@@ -190,16 +164,8 @@ static void reopen(void) {
 
 static void raise_to(int64_t epoch) {
     struct gb_name s = core_name("s");
-    struct gb_session_call *call;
-    struct core_wake w;
 
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_session_raise(f.core, &s, CLAIM, epoch, call);
-    core_wake_wait(&w);
-    gb_assert_ok(call->base.error.code == GB_OK ? 0 : -1, call->base.error);
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
+    gb_assert_ok(core_do(&err, session, gb_session_raise, f.core, &s, CLAIM, epoch), err);
 }
 
 /* The process ends before it knows whether the session went: the next one changes nothing in it until it is told. */
@@ -277,31 +243,20 @@ END_TEST
 START_TEST(parts_that_are_open) {
     struct gb_upload_params part = core_upload_params("s", "m", BYTES);
     struct gb_name s = core_name("s");
-    struct gb_multipart_call *call;
     struct intake_result made;
-    struct core_wake w;
     uint64_t number;
 
     gb_assert_ok(intake_begin(f.core, &part, &made, &err), err);
     gb_assert_fails(freeze(CLAIM, LONG_MS, &number), err, GB_ERR_BUFFER_BUSY);
-    core_wake_init(&w);
-    call = gb_call_new(sizeof(*call), core_wake, &w);
-    gb_multipart_delete(f.core, &s, made.view.id, call);
-    core_wake_wait(&w);
-    gb_assert_ok(call->base.error.code == GB_OK ? 0 : -1, call->base.error);
-    gb_call_unref(&call->base);
-    core_wake_done(&w);
+    gb_assert_ok(core_do(&err, multipart, gb_multipart_delete, f.core, &s, made.view.id), err);
     gb_assert_ok(freeze(CLAIM, LONG_MS, &number), err);
 }
 END_TEST
 
 static void set_aside(void) {
     struct gb_name s = core_name("s");
-    struct core_wake w;
-    struct gb_session_call *call = make_call(&w);
 
-    gb_session_set_aside(f.core, &s, CLAIM, 60, call);
-    gb_assert_ok(wait_for(call, &w), err);
+    gb_assert_ok(core_do(&err, session, gb_session_set_aside, f.core, &s, CLAIM, 60), err);
 }
 
 static void give_away(void) {

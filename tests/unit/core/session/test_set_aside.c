@@ -28,53 +28,36 @@ static int create(struct gb_core *core, const char *name, int64_t epoch, struct 
     return core_session_create(core, &p, err);
 }
 
-/* A call that runs. */
-struct running {
-    struct core_wake w;
-    struct gb_session_call *call;
-};
-
-static void running_init(struct running *r) {
-    core_wake_init(&r->w);
-    r->call = gb_call_new(sizeof(*r->call), core_wake, &r->w);
-    ck_assert_ptr_nonnull(r->call);
-}
-
 /* ret: NULL, or the record without its labels. */
-static int running_end(struct running *r, struct gb_session_rec *ret, struct gb_error *err) {
-    int result;
+static int end(struct core_call *c, struct gb_session_rec *ret, struct gb_error *err) {
+    int r = core_call_wait(c, err);
 
-    core_wake_wait(&r->w);
-    result = r->call->base.error.code == GB_OK ? 0 : -1;
-    if (result < 0)
-        *err = r->call->base.error;
-    if (ret && result == 0) {
-        *ret = r->call->session.rec;
+    if (ret && r == 0) {
+        *ret = c->call.session->session.rec;
         ret->labels = NULL;
     }
-    gb_call_unref(&r->call->base);
-    core_wake_done(&r->w);
-    return result;
+    core_call_free(c);
+    return r;
 }
 
 static int set_aside(struct gb_core *core, const char *name, const char *claim, struct gb_session_rec *ret,
                      struct gb_error *err) {
     struct gb_name n = core_name(name);
-    struct running r;
+    struct core_call c;
 
-    running_init(&r);
-    gb_session_set_aside(core, &n, claim, 60, r.call);
-    return running_end(&r, ret, err);
+    core_call_begin(&c);
+    gb_session_set_aside(core, &n, claim, 60, c.call.session);
+    return end(&c, ret, err);
 }
 
 static int raise_to(struct gb_core *core, const char *name, const char *claim, int64_t epoch,
                     struct gb_session_rec *ret, struct gb_error *err) {
     struct gb_name n = core_name(name);
-    struct running r;
+    struct core_call c;
 
-    running_init(&r);
-    gb_session_raise(core, &n, claim, epoch, r.call);
-    return running_end(&r, ret, err);
+    core_call_begin(&c);
+    gb_session_raise(core, &n, claim, epoch, c.call.session);
+    return end(&c, ret, err);
 }
 
 static bool there(struct gb_core *core, const char *name) {
@@ -363,14 +346,14 @@ START_TEST(a_batch_is_of_one_session) {
     struct gb_error second = GB_ERROR_INIT;
     struct gb_transaction_batch *batch;
     struct gb_locator at[2] = {core_at("s", "b"), core_at("s", "c")};
-    struct core_pending calls[2];
+    struct core_call calls[2];
     bool atomic = _i == 1;
     int i;
 
     begin(&f);
     batch = gb_transaction_batch_new(2, atomic, NULL);
     for (i = 0; i < 2; i++) {
-        core_pending_init(&calls[i]);
+        core_call_begin(&calls[i]);
         gb_transaction_batch_add(batch, calls[i].call.base);
         gb_buffer_delete(f.core, &at[i], NULL, calls[i].call.buffer);
         if (i == 1)
@@ -380,9 +363,8 @@ START_TEST(a_batch_is_of_one_session) {
         put(f.core, "s", "c");
     }
     gb_transaction_batch_unref(batch);
-    gb_assert_fails(core_pending_end(&calls[0], NULL, &err), err,
-                    atomic ? GB_ERR_SESSION_NOT_FOUND : GB_ERR_SUPERSEDED);
-    ck_assert_int_eq(core_pending_end(&calls[1], NULL, &second), atomic ? -1 : 0);
+    gb_assert_fails(core_call_end(&calls[0], &err), err, atomic ? GB_ERR_SESSION_NOT_FOUND : GB_ERR_SUPERSEDED);
+    ck_assert_int_eq(core_call_end(&calls[1], &second), atomic ? -1 : 0);
     expect(f.core, ASIDE, "b");
     ck_assert_int_eq(core_download(f.core, "s", "c", 0, BYTES, back, &err), atomic ? 0 : -1);
     core_fixture_done(&f);
@@ -399,19 +381,19 @@ START_TEST(what_waits_behind_it_finds_nothing) {
     struct gb_session_params params = {.has_idle_ttl_s = true, .idle_ttl_s = 9};
     struct gb_upload_params up = core_upload_params("s", "n", BYTES);
     struct gb_name s = core_name("s");
-    struct running aside;
-    struct running patch;
-    struct running removal;
+    struct core_call aside;
+    struct core_call patch;
+    struct core_call removal;
     struct store_gate gate;
 
     begin(&f);
-    running_init(&aside);
-    running_init(&patch);
-    running_init(&removal);
+    core_call_begin(&aside);
+    core_call_begin(&patch);
+    core_call_begin(&removal);
     store_gate_close(&gate, f.store.store);
-    gb_session_set_aside(f.core, &s, CLAIM, 60, aside.call);
-    gb_session_patch(f.core, &s, &params, NULL, patch.call);
-    gb_session_delete(f.core, &s, NULL, &removal.call->base);
+    gb_session_set_aside(f.core, &s, CLAIM, 60, aside.call.session);
+    gb_session_patch(f.core, &s, &params, NULL, patch.call.session);
+    gb_session_delete(f.core, &s, NULL, &removal.call.session->base);
     ck_assert_int_eq(epoch_of(f.core, "s"), 3);
     ck_assert(!there(f.core, ASIDE));
     gb_assert_fails(create(f.core, ASIDE, 0, &err), err, GB_ERR_SESSION_EXISTS);
@@ -419,9 +401,9 @@ START_TEST(what_waits_behind_it_finds_nothing) {
     gb_assert_fails(core_upload(f.core, &up, data, NULL, &err), err, GB_ERR_SUPERSEDED);
     expect(f.core, "s", "b");
     store_gate_open(&gate);
-    gb_assert_ok(running_end(&aside, NULL, &err), err);
-    gb_assert_fails(running_end(&patch, NULL, &err), err, GB_ERR_SESSION_NOT_FOUND);
-    gb_assert_fails(running_end(&removal, NULL, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_ok(core_call_end(&aside, &err), err);
+    gb_assert_fails(core_call_end(&patch, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(core_call_end(&removal, &err), err, GB_ERR_SESSION_NOT_FOUND);
     assert_aside(f.core, ASIDE);
     ck_assert(!there(f.core, "s"));
     core_fixture_done(&f);
@@ -496,17 +478,17 @@ START_TEST(memory_that_fails_changes_nothing) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_name s = core_name("s");
     unsigned refused = 0;
-    struct running r;
+    struct core_call r;
     bool done = false;
     long n;
 
     begin(&f);
     for (n = 0; !done; n++) {
-        running_init(&r);
+        core_call_begin(&r);
         gb_allocations_here = n;
-        gb_session_set_aside(f.core, &s, CLAIM, 60, r.call);
+        gb_session_set_aside(f.core, &s, CLAIM, 60, r.call.session);
         gb_allocations_here = -1;
-        done = running_end(&r, NULL, &err) == 0;
+        done = core_call_end(&r, &err) == 0;
         ck_assert(there(f.core, done ? ASIDE : "s") && !there(f.core, done ? "s" : ASIDE));
         refused += !done;
         if (!done)

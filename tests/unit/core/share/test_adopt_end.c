@@ -172,7 +172,7 @@ START_TEST(while_a_copy_is_queued) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_device_write_params w;
-    struct core_pending pending;
+    struct core_call pending;
     struct core_gate gate;
     struct gb_holder *h;
     int r;
@@ -184,12 +184,12 @@ START_TEST(while_a_copy_is_queued) {
     core_bytes(1, m.bytes, BYTES);
     core_gate_close(&gate, &f, "default");
     w = into ? core_copy_params("default", "b", "default", "a") : core_copy_params("default", "a", "default", "b");
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_write(f.core, &w, pending.call.buffer);
     gb_holder_end(h);
     ck_assert_uint_eq(core_adopted(&f), 1);
     core_gate_open(&gate);
-    r = core_pending_end(&pending, NULL, &err);
+    r = core_call_end(&pending, &err);
     if (into) {
         gb_assert_fails(r, err, GB_ERR_CONTENT_LOST);
     } else {
@@ -245,7 +245,7 @@ START_TEST(lost_before_it_is_committed) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_adopt_params p;
-    struct core_pending pending;
+    struct core_call pending;
     struct core_busy busy;
     struct gb_holder *h;
 
@@ -254,12 +254,12 @@ START_TEST(lost_before_it_is_committed) {
     p = core_adopt_params(h, &m, "a", 0, BYTES);
     p.import.fd = fcntl(m.fd, F_DUPFD_CLOEXEC, 0);
     core_busy_begin(&busy, &f);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_adopt(f.core, &p, pending.call.buffer);
     core_until_queued(&f);
     gb_holder_end(h);
     core_busy_end(&busy);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_call_end(&pending, &err), err);
     expect_lost(&f, "a");
     core_until_none_adopted(&f);
     core_tidy(&f);

@@ -182,7 +182,7 @@ START_TEST(the_owner_goes_during_a_commit) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_locator at = core_at("default", "a");
     struct gb_name stream = core_name("");
-    struct core_pending pending;
+    struct core_call pending;
     struct core_busy busy;
     struct core_result r;
     struct given g;
@@ -192,12 +192,12 @@ START_TEST(the_owner_goes_during_a_commit) {
     memcpy(data, g.m.bytes, BYTES);
     adopt(&g, &r);
     core_busy_begin(&busy, &g.f);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_mirror_sync(g.f.core, &at, false, &stream, NULL, pending.call.buffer);
     core_until_queued(&g.f);
     gb_holder_end(g.h);
     core_busy_end(&busy);
-    gb_assert_ok(core_pending_end(&pending, &r, &err), err);
+    gb_assert_ok(core_result_end(&pending, &r, &err), err);
     ck_assert(look(&g).state == GB_BUFFER_READY && look(&g).head == GB_HEAD_DEVICE && !look(&g).adopted);
     core_expect(g.f.core, "default", "a", data, BYTES);
     end(&g);
@@ -208,7 +208,7 @@ START_TEST(the_owner_goes_during_the_adoption) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = mirrored(BYTES, true);
     struct gb_adopt_params a;
-    struct core_pending pending;
+    struct core_call pending;
     struct core_busy busy;
     struct given g;
 
@@ -217,12 +217,12 @@ START_TEST(the_owner_goes_during_the_adoption) {
     a = side_params(&g, BYTES);
     a.import.fd = fcntl(g.m.fd, F_DUPFD_CLOEXEC, 0);
     core_busy_begin(&busy, &g.f);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_buffer_adopt(g.f.core, &a, pending.call.buffer);
     core_until_queued(&g.f);
     gb_holder_end(g.h);
     core_busy_end(&busy);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_call_end(&pending, &err), err);
     ck_assert_int_eq(look(&g).state, GB_BUFFER_LOST); /* as it would be had it gone after */
     end(&g);
 }

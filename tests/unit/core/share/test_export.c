@@ -30,15 +30,15 @@ static struct gb_export_params params_of(const char *name, bool write, uint64_t 
 /* ret may be NULL. */
 static int export(struct gb_core *core, const struct gb_export_params *params, struct gb_lease_grant *ret,
                   struct gb_error *err) {
-    struct core_pending p;
+    struct core_call p;
     struct gb_lease_call *call;
     int r;
 
-    core_pending_init(&p);
+    core_call_begin(&p);
     call = p.call.lease;
     atomic_fetch_add(&call->base.refs, 1); /* for checks after the call */
     gb_lease_export(core, params, call);
-    r = core_pending_end(&p, NULL, err);
+    r = core_call_end(&p, err);
     if (r == 0 && ret)
         *ret = call->lease;
     gb_call_unref(&call->base);
@@ -174,7 +174,6 @@ START_TEST(an_end_that_was_asked_for) {
     struct gb_export_params p = params_of("a", true, LONG_S);
     struct gb_lease_grant g;
     struct gb_buffer_rec rec;
-    struct core_pending end;
     struct core_fixture f;
 
     if (!expect_export(&f, specs[_i], "a"))
@@ -183,9 +182,7 @@ START_TEST(an_end_that_was_asked_for) {
     ck_assert(g.write);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(rec.mapped_for_writing && !rec.tainted && !rec.has_crc32c);
-    core_pending_init(&end);
-    gb_lease_end(f.core, g.id, NULL, false, end.call.base);
-    gb_assert_ok(core_pending_end(&end, NULL, &err), err);
+    gb_assert_ok(core_do(&err, base, gb_lease_end, f.core, g.id, NULL, false), err);
     gb_assert_ok(core_buffer_get(f.core, "default", "a", &rec, &err), err);
     ck_assert(!rec.mapped_for_writing && !rec.tainted);
     ck_assert_int_eq(rec.generation, 3);
@@ -286,7 +283,7 @@ START_TEST(its_bytes_are_complete) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_export_params p = params_of("a", false, LONG_S);
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_IPC, BYTES);
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_lease_grant g;
     struct gb_lease_call *call;
     struct core_gate gate;
@@ -303,13 +300,13 @@ START_TEST(its_bytes_are_complete) {
     p.wait_ms = 1;
     gb_assert_fails(export(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
     p.wait_ms = 60000;
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     call = pending.call.lease;
     atomic_fetch_add(&call->base.refs, 1);
     gb_lease_export(f.core, &p, call);
-    ck_assert(!core_pending_done(&pending));
+    ck_assert(!core_call_over(&pending));
     core_gate_open(&gate);
-    gb_assert_ok(core_pending_end(&pending, NULL, &err), err);
+    gb_assert_ok(core_call_end(&pending, &err), err);
     g = call->lease;
     gb_call_unref(&call->base);
     ck_assert(!g.has_event);

@@ -93,7 +93,7 @@ END_TEST
 START_TEST(a_reader_cannot_write) {
     struct core_fixture f;
     struct gb_lease_params p;
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_holder *h;
     int fd;
 
@@ -101,7 +101,7 @@ START_TEST(a_reader_cannot_write) {
     core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, data);
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
     ck_assert_int_eq(pending.call.base->error.code, GB_OK);
@@ -125,14 +125,14 @@ START_TEST(there_may_be_no_way) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_lease_params p;
     struct gb_buffer_params empty = core_kind_params("b", GB_KIND_PAGEABLE, 0);
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_holder *h;
 
     core_open_two(&f, specs[_i]);
     core_put_bytes(&f, "default", "a", BYTES, 1, NULL);
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
     ck_assert_int_eq(pending.call.base->error.code, GB_ERR_UNSUPPORTED);
@@ -164,7 +164,7 @@ START_TEST(zeros_come_first) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_lease_params p;
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_PINNED, BYTES);
-    struct core_pending pending;
+    struct core_call pending;
     struct core_mapping m;
     struct core_gate gate;
     struct gb_holder *h;
@@ -181,9 +181,9 @@ START_TEST(zeros_come_first) {
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_TIMED_OUT);
     core_until_unmapped(&f);
     p.wait_ms = 60000;
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_lease_map(f.core, &p, pending.call.lease);
-    ck_assert(!core_pending_done(&pending));
+    ck_assert(!core_call_over(&pending));
     core_gate_open(&gate);
     gb_assert_ok(core_map_end(&pending, &m, &err), err);
     memset(data, 0, BYTES);

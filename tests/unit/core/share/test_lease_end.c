@@ -86,7 +86,7 @@ START_TEST(a_holder_ends_while_it_maps) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_PAGEABLE, BYTES);
     struct gb_lease_params p;
-    struct core_pending pending[2];
+    struct core_call pending[2];
     struct core_mapping m;
     struct core_gate gate;
     struct gb_holder *h[2];
@@ -99,7 +99,7 @@ START_TEST(a_holder_ends_while_it_maps) {
     for (i = 0; i < 2; i++) {
         h[i] = core_holder(f.core);
         p = core_map_params(h[i], "default", "a", false);
-        core_pending_init(&pending[i]);
+        core_call_begin(&pending[i]);
         gb_lease_map(f.core, &p, pending[i].call.lease);
     }
     ck_assert_uint_eq(core_leases(f.core, NULL, 0), 0); /* not yet */
@@ -107,7 +107,7 @@ START_TEST(a_holder_ends_while_it_maps) {
     gb_holder_end(h[0]);
     gb_assert_fails(core_map_end(&pending[0], NULL, &err), err, GB_ERR_CANCELLED);
     gb_assert_ok(core_delete_when_unmapped(f.core, "default", "a", NULL, &err), err);
-    ck_assert(!core_pending_done(&pending[1]));
+    ck_assert(!core_call_over(&pending[1]));
     core_gate_open(&gate);
     gb_assert_ok(core_map_end(&pending[1], &m, &err), err);
     memset(data, 0, BYTES);
@@ -129,8 +129,7 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
     struct gb_upload_params u = core_upload_params("default", "a", BYTES);
     struct gb_locator stream = core_at("default", "s");
     struct gb_lease_params p;
-    struct core_pending pending[2];
-    struct core_pending made;
+    struct core_call pending[2];
     struct core_mapping m;
     struct core_gate gate;
     struct gb_holder *h;
@@ -138,15 +137,13 @@ START_TEST(the_buffer_is_replaced_while_it_is_mapped) {
 
     core_open_two(&f, specs[_i]);
     core_put_bytes(&f, "default", "b", 100, 1, NULL);
-    core_pending_init(&made);
-    gb_stream_make(f.core, &stream, made.call.stream);
-    gb_assert_ok(core_pending_end(&made, NULL, &err), err);
+    gb_assert_ok(core_do(&err, stream, gb_stream_make, f.core, &stream), err);
     core_gate_close(&gate, &f, "default");
     gb_assert_ok(core_create(f.core, &create, NULL, &err), err);
     h = core_holder(f.core);
     for (i = 0; i < 2; i++) {
         p = core_map_params(h, "default", "a", i == 1);
-        core_pending_init(&pending[i]);
+        core_call_begin(&pending[i]);
         gb_lease_map(f.core, &p, pending[i].call.lease);
     }
     u.buffer.kind = GB_KIND_PAGEABLE;
@@ -191,14 +188,14 @@ static void check_refusal(const struct gb_error *err) {
 /* A client maps a few buffers and dies before, during or after the answers. */
 static void live_and_die(struct crowd *c, unsigned *seed) {
     static const char *const names[] = {"a", "b", "c"};
-    struct core_pending pending[LEASES];
+    struct core_call pending[LEASES];
     struct gb_holder *h = core_holder(c->f->core);
     int i;
 
     for (i = 0; i < LEASES; i++) {
         struct gb_lease_params p = core_map_params(h, "default", names[rand_r(seed) % 3], rand_r(seed) % 2 == 0);
 
-        core_pending_init(&pending[i]);
+        core_call_begin(&pending[i]);
         gb_lease_map(c->f->core, &p, pending[i].call.lease);
     }
     if (rand_r(seed) % 2)
@@ -213,7 +210,7 @@ static void live_and_die(struct crowd *c, unsigned *seed) {
     }
     gb_holder_end(h);
     for (i = 0; i < LEASES; i++) {
-        while (!core_pending_done(&pending[i]))
+        while (!core_call_over(&pending[i]))
             nap(seed);
         if (pending[i].call.base->error.code == GB_OK)
             atomic_fetch_add(&c->granted, 1);

@@ -247,7 +247,7 @@ START_TEST(an_event_stands_for_queued_work) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_PAGEABLE, BYTES);
     struct gb_lease_params p;
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_lease_grant *g;
     struct core_gate gate;
     struct gb_holder *h;
@@ -269,7 +269,7 @@ START_TEST(an_event_stands_for_queued_work) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
     p.wait_ms = 0;
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
     ck_assert_msg(pending.call.base->error.code == GB_OK, "%s", pending.call.base->error.detail);
@@ -311,7 +311,7 @@ START_TEST(a_pool_stays_while_it_is_mapped) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_lease_params p;
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_holder *h;
 
     core_fixture_prepare(&f, specs[_i]);
@@ -326,7 +326,7 @@ START_TEST(a_pool_stays_while_it_is_mapped) {
     gb_assert_ok(core_upload_on(f.core, "default", "a", "", "p", data, BYTES, &err), err);
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", true);
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_lease_map(f.core, &p, pending.call.lease);
     core_wake_wait(&pending.wake);
     ck_assert_msg(pending.call.base->error.code == GB_OK, "%s", pending.call.base->error.detail);

@@ -37,10 +37,10 @@ static struct gb_lease_grant map_once(struct core_fixture *f, const char *name) 
     struct gb_holder *h = core_holder(f->core);
     struct gb_lease_params p = core_map_params(h, "default", name, false);
     struct gb_lease_grant grant;
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_lease_call *call;
 
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     call = pending.call.lease;
     atomic_fetch_add(&call->base.refs, 1);
     gb_lease_map(f->core, &p, call);
@@ -183,12 +183,12 @@ START_TEST(a_lease_ends_when_the_importer_has_finished) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec before;
     struct gb_buffer_rec rec;
-    struct core_pending end;
+    struct core_call end;
     struct importer im;
 
     start(&im, true);
     gb_assert_ok(core_buffer_get(im.f.core, "default", "a", &before, &err), err);
-    core_pending_init(&end);
+    core_call_begin(&end);
     gb_lease_end(im.f.core, im.map.id, im.holder, false, end.call.base);
     ck_assert_int_eq(core_lease(im.f.core, im.map.id).state, GB_LEASE_ENDING);
     gb_assert_fails(core_buffer_delete(im.f.core, "default", "a", &err), err, GB_ERR_MAPPED);
@@ -198,7 +198,7 @@ START_TEST(a_lease_ends_when_the_importer_has_finished) {
     gb_assert_ok(core_buffer_get(im.f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, before.generation);
     sem_post(&im.open);
-    gb_assert_ok(core_pending_end(&end, NULL, &err), err);
+    gb_assert_ok(core_call_end(&end, &err), err);
     gb_assert_ok(core_buffer_get(im.f.core, "default", "a", &rec, &err), err);
     ck_assert_int_eq(rec.generation, before.generation + 1);
     gb_assert_ok(core_buffer_delete(im.f.core, "default", "a", &err), err);
@@ -259,7 +259,7 @@ START_TEST(host_memory_needs_no_event) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_holder *h;
     struct gb_lease_params p;
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_lease_call *call;
 
     core_open_two(&f, SPEC);
@@ -267,7 +267,7 @@ START_TEST(host_memory_needs_no_event) {
     h = core_holder(f.core);
     p = core_map_params(h, "default", "a", false);
     p.finished = true;
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     call = pending.call.lease;
     atomic_fetch_add(&call->base.refs, 1);
     gb_lease_map(f.core, &p, call);

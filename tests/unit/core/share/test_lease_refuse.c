@@ -69,7 +69,7 @@ START_TEST(busy_bytes_are_not_mapped) {
     struct gb_name n = core_name("a");
     struct gb_name none = core_name("");
     struct gb_lease_params p;
-    struct core_pending pending;
+    struct core_call pending;
     struct gb_download *download;
     struct gb_upload *upload;
     struct gb_holder *h;
@@ -92,9 +92,9 @@ START_TEST(busy_bytes_are_not_mapped) {
     p.wait_ms = 0;
     gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_BUFFER_BUSY);
     p.wait_ms = 60000;
-    core_pending_init(&pending);
+    core_call_begin(&pending);
     gb_lease_map(f.core, &p, pending.call.lease);
-    ck_assert(!core_pending_done(&pending));
+    ck_assert(!core_call_over(&pending));
     gb_download_free(download, false);
     gb_assert_ok(core_map_end(&pending, NULL, &err), err); /* the waiting lease is granted */
     gb_holder_end(h);

@@ -16,7 +16,7 @@ START_TEST(the_source_is_held) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
-    struct core_pending pending[3];
+    struct core_call pending[3];
     struct core_result r;
     struct core_gate gate;
     char *a = malloc(BYTES);
@@ -27,7 +27,7 @@ START_TEST(the_source_is_held) {
     core_put_bytes(&f, "other", "c", 100, 2, NULL);
     core_gate_close(&gate, &f, "other");
     for (i = 0; i < 2; i++) {
-        core_pending_init(&pending[i]);
+        core_call_begin(&pending[i]);
         p.name = core_name(i == 0 ? "a" : "b");
         gb_buffer_write(f.core, &p, pending[i].call.buffer);
     }
@@ -35,16 +35,16 @@ START_TEST(the_source_is_held) {
     core_put_bytes(&f, "default", "a", BYTES, 3, NULL);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
     core_put_bytes(&f, "default", "a", 77, 4, NULL);
-    core_pending_init(&pending[2]);
+    core_call_begin(&pending[2]);
     p = core_copy_params("default", "a", "other", "c");
     p.in_place = true;
     gb_buffer_write(f.core, &p, pending[2].call.buffer);
     gb_assert_fails(core_buffer_delete(f.core, "other", "c", &err), err, GB_ERR_BUFFER_BUSY);
     for (i = 0; i < 3; i++)
-        ck_assert(!core_pending_done(&pending[i]));
+        ck_assert(!core_call_over(&pending[i]));
     core_gate_open(&gate);
     for (i = 0; i < 3; i++)
-        gb_assert_ok(core_pending_end(&pending[i], &r, &err), err);
+        gb_assert_ok(core_result_end(&pending[i], &r, &err), err);
     core_expect(f.core, "other", "a", a, BYTES);
     core_expect(f.core, "other", "b", a, BYTES);
     core_bytes(4, a, 77);
@@ -68,8 +68,8 @@ START_TEST(the_destination_changes) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
     struct gb_session_params retry = {.name = core_name("other")};
-    struct core_pending part;
-    struct core_pending all;
+    struct core_call part;
+    struct core_call all;
     struct core_result r;
     struct core_gate gate;
     char *a = malloc(1000);
@@ -79,24 +79,24 @@ START_TEST(the_destination_changes) {
     core_put_bytes(&f, "other", "b", 2000, 2, NULL);
     core_put_bytes(&f, "other", "c", 1000, 3, NULL);
     core_gate_close(&gate, &f, "other");
-    core_pending_init(&part);
+    core_call_begin(&part);
     gb_buffer_write(f.core, &p, part.call.buffer);
-    core_pending_init(&all);
+    core_call_begin(&all);
     p.name = core_name("c");
     gb_buffer_write(f.core, &p, all.call.buffer);
     gb_assert_ok(core_buffer_delete(f.core, "other", "b", &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "other", "c", &err), err);
     core_gate_open(&gate);
-    gb_assert_fails(core_pending_end(&part, &r, &err), err, GB_ERR_BUFFER_NOT_FOUND);
-    gb_assert_fails(core_pending_end(&all, &r, &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    gb_assert_fails(core_result_end(&part, &r, &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    gb_assert_fails(core_result_end(&all, &r, &err), err, GB_ERR_BUFFER_NOT_FOUND);
     /* With its whole session. */
     core_put_bytes(&f, "other", "c", 1000, 3, NULL);
     core_gate_close(&gate, &f, "other");
-    core_pending_init(&all);
+    core_call_begin(&all);
     gb_buffer_write(f.core, &p, all.call.buffer);
     gb_assert_ok(core_session_delete(f.core, "other", &err), err);
     core_gate_open(&gate);
-    gb_assert_fails(core_pending_end(&all, &r, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(core_result_end(&all, &r, &err), err, GB_ERR_SESSION_NOT_FOUND);
     gb_assert_ok(core_session_create(f.core, &retry, &err), err);
     core_tidy(&f);
     core_fixture_done(&f);
@@ -147,7 +147,7 @@ START_TEST(a_batch_of_small_ones) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_device_write_params p = core_copy_params("default", "a", "other", "b");
-    struct core_pending *pending = calloc(BATCH, sizeof(*pending));
+    struct core_call *pending = calloc(BATCH, sizeof(*pending));
     struct core_gate gate;
     struct gb_core_stats stats;
     char name[32];
@@ -161,14 +161,14 @@ START_TEST(a_batch_of_small_ones) {
     for (i = 0; i < BATCH; i++) {
         snprintf(name, sizeof(name), "n%d", i);
         p.name = core_name(name);
-        core_pending_init(&pending[i]);
+        core_call_begin(&pending[i]);
         gb_buffer_write(f.core, &p, pending[i].call.buffer);
     }
     gb_core_stats(f.core, &stats);
     ck_assert_uint_eq(stats.writes_running, BATCH);
     core_gate_open(&gate);
     for (i = 0; i < BATCH; i++)
-        gb_assert_ok(core_pending_end(&pending[i], NULL, &err), err);
+        gb_assert_ok(core_call_end(&pending[i], &err), err);
     for (i = 0; i < BATCH; i++) {
         snprintf(name, sizeof(name), "n%d", i);
         core_expect(f.core, "other", name, a, sizeof(a));

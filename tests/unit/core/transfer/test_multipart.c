@@ -159,16 +159,16 @@ START_TEST(parts_that_cannot_be) {
     /* The upload is deleted while a part is running. */
     gb_assert_fails(intake_delete(x->core, "nothing-1", &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
     {
-        struct core_pending p;
+        struct core_call p;
         struct gb_error err = GB_ERROR_INIT;
         void *room;
         size_t n;
 
-        core_pending_init(&p);
+        core_call_begin(&p);
         gb_multipart_delete(x->core, &s, r.view.id, p.call.multipart);
         gb_assert_fails(gb_upload_room(part, &room, &n, &err), err, GB_ERR_UPLOAD_NOT_FOUND);
         gb_upload_free(part);
-        gb_assert_ok(core_pending_end(&p, NULL, &err), err);
+        gb_assert_ok(core_call_end(&p, &err), err);
     }
     ck_assert_uint_eq(used(x), 0); /* the call finished, so the memory is returned */
     core_wake_done(&w);

@@ -86,7 +86,7 @@ START_TEST(one_at_a_time) {
     struct gb_append *first;
     struct gb_append *second;
     struct gb_upload *part;
-    struct core_pending p;
+    struct core_call p;
     struct core_wake w;
     struct gb_multipart_view view;
     uint64_t at;
@@ -110,14 +110,14 @@ START_TEST(one_at_a_time) {
     ck_assert_uint_eq(view.offset, 10);
     ck_assert_uint_eq(view.running, 1);
     /* A request for the offset ends the running append. */
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_multipart_drain(x->core, &x->s, x->id, p.call.multipart);
-    ck_assert(!core_pending_done(&p));
+    ck_assert(!core_call_over(&p));
     core_wake_wait(&w);
     gb_assert_fails(gb_append_room(first, &room, &n, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     gb_append_free(first, false);
     core_wake_wait(&p.wake);
-    ck_assert(core_pending_done(&p));
+    ck_assert(core_call_over(&p));
     ck_assert_uint_eq(p.call.multipart->multipart.offset, 87);
     gb_call_unref(p.call.base);
     gb_assert_ok(intake_append(x->core, x->id, NULL, 87, x->data + 87, BYTES - 87, false, &x->err), x->err);

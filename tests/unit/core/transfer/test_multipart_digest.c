@@ -85,7 +85,7 @@ START_TEST(meanwhile) {
     struct gb_name session = core_name("default");
     struct gb_multipart_expected expected;
     struct gb_upload *part;
-    struct core_pending p;
+    struct core_call p;
     struct core_gate gate;
     struct core_wake w;
 
@@ -93,21 +93,21 @@ START_TEST(meanwhile) {
     intake_digest(x->data, BYTES, &expected);
     core_wake_init(&w);
     core_gate_close(&gate, &x->f, "default");
-    core_pending_init(&p);
+    core_call_begin(&p);
     gb_multipart_complete(x->core, &session, x->id, NULL, &expected, p.call.multipart);
-    ck_assert(!core_pending_done(&p));
+    ck_assert(!core_call_over(&p));
     gb_assert_fails(gb_multipart_part(x->core, &session, x->id, 0, 5, true, core_waker(&w), &part, &x->err), x->err,
                     GB_ERR_UPLOAD_BUSY);
     gb_assert_fails(intake_complete(x->core, x->id, NULL, NULL, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     gb_assert_fails(intake_complete_digest(x->core, x->id, x->data, BYTES, NULL, &x->err), x->err, GB_ERR_UPLOAD_BUSY);
     if (delete) {
         gb_assert_ok(intake_delete(x->core, x->id, &x->err), x->err);
-        gb_assert_fails(core_pending_end(&p, NULL, &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
+        gb_assert_fails(core_call_end(&p, &x->err), x->err, GB_ERR_UPLOAD_NOT_FOUND);
         core_gate_open(&gate);
         core_expect(x->core, "default", "x", x->old, BYTES);
     } else {
         core_gate_open(&gate);
-        gb_assert_ok(core_pending_end(&p, NULL, &x->err), x->err);
+        gb_assert_ok(core_call_end(&p, &x->err), x->err);
         core_expect(x->core, "default", "x", x->data, BYTES);
     }
     core_wake_done(&w);
@@ -149,24 +149,24 @@ START_TEST(readers_in_the_way) {
     struct gb_scan_params params = {
         .session = {"default"}, .name = {"x"}, .digests = 1u << GB_DIGEST_SHA512, .verify = true};
     struct block blocks[GB_COMPUTE_LANES];
-    struct core_pending many[GB_SCANS_MAX + 1];
+    struct core_call many[GB_SCANS_MAX + 1];
     struct intake_result r;
     unsigned i;
 
     send(x);
     block_lanes(x->core, blocks);
     for (i = 0; i <= GB_SCANS_MAX; i++) {
-        core_pending_init(&many[i]);
+        core_call_begin(&many[i]);
         gb_buffer_scan(x->core, &params, many[i].call.scan);
     }
-    gb_assert_fails(core_pending_end(&many[GB_SCANS_MAX], NULL, &x->err), x->err, GB_ERR_SATURATED);
+    gb_assert_fails(core_call_end(&many[GB_SCANS_MAX], &x->err), x->err, GB_ERR_SATURATED);
     gb_assert_ok(intake_complete_digest(x->core, x->id, x->data, BYTES, &r, &x->err), x->err);
     ck_assert(r.view.completed);
     core_expect(x->core, "default", "x", x->data, BYTES);
     for (i = 0; i < GB_COMPUTE_LANES; i++)
         sem_post(&blocks[i].opened);
     for (i = 0; i < GB_SCANS_MAX; i++)
-        gb_assert_ok(core_pending_end(&many[i], NULL, &x->err), x->err);
+        gb_assert_ok(core_call_end(&many[i], &x->err), x->err);
     fix_done(x);
 }
 END_TEST

@@ -12,7 +12,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 #define BYTES (5 * CORE_SLOT_BYTES + 77)
 
 struct scanned {
-    struct core_pending p;
+    struct core_call p;
     struct gb_scan_call *call; /* a reference of our own */
 };
 
@@ -25,14 +25,14 @@ static struct gb_scan_params scan_params(const char *name) {
 }
 
 static void scan_start(struct gb_core *core, const struct gb_scan_params *params, struct scanned *s) {
-    core_pending_init(&s->p);
+    core_call_begin(&s->p);
     s->call = s->p.call.scan;
     atomic_fetch_add(&s->call->base.refs, 1);
     gb_buffer_scan(core, params, s->call);
 }
 
 static int scan_end(struct scanned *s, struct gb_error *err) {
-    return core_pending_end(&s->p, NULL, err);
+    return core_call_end(&s->p, err);
 }
 
 static int scan(struct gb_core *core, const struct gb_scan_params *params, struct scanned *s, struct gb_error *err) {
@@ -178,15 +178,15 @@ START_TEST(replaced_meanwhile) {
     memset(data, 9, BYTES);
     core_gate_close(&gate, &f, "default");
     scan_start(f.core, &params, &s);
-    ck_assert(!core_pending_done(&s.p));
+    ck_assert(!core_call_over(&s.p));
     strcpy(retry.stream.s, "s2");
     {
         struct gb_locator at = core_at("default", "s2");
-        struct core_pending p;
+        struct core_call p;
 
-        core_pending_init(&p);
+        core_call_begin(&p);
         gb_stream_make(f.core, &at, p.call.stream);
-        gb_assert_ok(core_pending_end(&p, NULL, &err), err);
+        gb_assert_ok(core_call_end(&p, &err), err);
     }
     gb_assert_ok(core_write(f.core, &retry, NULL, &err), err); /* a part: no checksum */
     core_gate_open(&gate);

@@ -284,7 +284,7 @@ START_TEST(those_that_cross) {
     static const struct core_part turned[] = {{"f", 10}, {"c", 20}, {"b", 30}};
     const struct core_parts few = {turned, 3, GB_KIND_DEVICE};
     struct gb_error err = GB_ERROR_INIT;
-    struct core_pending gone;
+    struct core_call gone;
     struct gb_upload_group *group[3];
     struct store_gate gate;
     struct core_fixture f;
@@ -293,7 +293,7 @@ START_TEST(those_that_cross) {
 
     prepare(&f, specs[_i], true);
     core_wake_init(&w);
-    core_pending_init(&gone);
+    core_call_begin(&gone);
     for (i = 0; i < 3; i++) {
         gb_assert_ok(core_joint_begin(f.core, i == 1 ? &few : &all, &w, &group[i], &err), err);
         gb_assert_ok(core_joint_send(group[i], &w, data, i == 1 ? 60 : MIXED_BYTES, &err), err);
@@ -310,7 +310,7 @@ START_TEST(those_that_cross) {
         gb_assert_ok(core_joint_finish(group[i], &w, &err), err);
         gb_upload_group_free(group[i]);
     }
-    gb_assert_ok(core_pending_end(&gone, NULL, &err), err);
+    gb_assert_ok(core_call_end(&gone, &err), err);
     expect_all(&f, data);
     core_wake_done(&w);
     tidy(&f);
