@@ -182,7 +182,7 @@ static size_t on_header(char *line, size_t one, size_t n, void *arg) {
         ask->date_s = strtoll(text, NULL, 10);
         ask->date_told = true;
     } else if (is_header(line, n, DIRECTORY_DOUBT, text)) {
-        ask->doubt_s = (unsigned)strtoul(text, NULL, 10);
+        ask->suspect_s = (unsigned)strtoul(text, NULL, 10);
     } else if (!ask->date_told && is_header(line, n, "date:", text)) {
         time_t date = curl_getdate(text, NULL);
 
@@ -402,7 +402,7 @@ static bool begin(struct gb_http_ask *ask) {
     ask->room = 0;
     ask->date_s = 0;
     ask->date_told = false;
-    ask->doubt_s = 0;
+    ask->suspect_s = 0;
     ask->fd = -1;
     ask->easy = ask->client ? ask->client->spare : NULL;
     if (ask->easy)

@@ -98,11 +98,11 @@ struct gb_http_ask {
     bool too_long;               /* the answer had more than answer_max bytes */
     char *answer;                /* NUL-terminated; freed by the owner */
     size_t bytes;
-    int64_t date_s;   /* of the answer, seconds since the epoch; 0: not given */
-    bool date_told;   /* by a hub, of the directory */
-    unsigned doubt_s; /* a hub is in doubt of the directory for so long; 0: it is not */
-    int64_t wall_us;  /* when the answer had arrived */
-    int fd;           /* of connect_only */
+    int64_t date_s;     /* of the answer, seconds since the epoch; 0: not given */
+    bool date_told;     /* by a hub, of the directory */
+    unsigned suspect_s; /* a hub is in doubt of the directory for so long; 0: it is not */
+    int64_t wall_us;    /* when the answer had arrived */
+    int fd;             /* of connect_only */
 
     /* The client's. */
     void *easy;

@@ -509,10 +509,10 @@ static bool session(void *app, const struct gb_name *name, struct gb_fleet_sessi
     return gb_api_fleet_own_session(((struct gb_daemon_fleet *)app)->daemon->api, name, ret);
 }
 
-static void settle(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch) {
+static void reconcile(void *app, const struct gb_fleet_session *mine, enum gb_fleet_outcome outcome, uint64_t epoch) {
     struct gb_daemon_fleet *f = app;
 
-    if (verdict == GB_FLEET_RAISED) {
+    if (outcome == GB_FLEET_RAISED) {
         gb_log(&f->daemon->log, GB_LOG_INFO, "fleet", "session %s is at epoch %llu, it was at %llu", mine->name.s,
                (unsigned long long)epoch, (unsigned long long)mine->epoch);
         gb_api_fleet_raise(f->daemon->api, mine, epoch);
@@ -656,7 +656,7 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
                                       .has = has,
                                       .sessions = sessions,
                                       .session = session,
-                                      .settle = settle,
+                                      .reconcile = reconcile,
                                       .learned = learned,
                                       .changed = on_change,
                                       .order = follow};

@@ -177,12 +177,12 @@ static void learn_offset(struct gb_etcd *etcd, const struct gb_http_ask *ask) {
 
 /* --- whether it is what it was ------------------------------------------------------------------------------------ */
 
-static void suspect(struct gb_etcd *etcd, bool surely, unsigned for_s) {
+static void suspect(struct gb_etcd *etcd, bool certain, unsigned for_s) {
     if (etcd->suspect)
-        etcd->suspect(etcd->suspect_arg, surely, for_s);
+        etcd->suspect(etcd->suspect_arg, certain, for_s);
 }
 
-void gb_etcd_look(struct gb_etcd *etcd) {
+void gb_etcd_check_connections(struct gb_etcd *etcd) {
     uint64_t breaks = gb_http_client_breaks(etcd->client);
 
     if (breaks == etcd->breaks)
@@ -192,7 +192,7 @@ void gb_etcd_look(struct gb_etcd *etcd) {
     suspect(etcd, false, 0);
 }
 
-void gb_etcd_went_back(struct gb_etcd *etcd) {
+void gb_etcd_rolled_back(struct gb_etcd *etcd) {
     suspect(etcd, true, 0);
 }
 
@@ -433,9 +433,9 @@ static void on_answer(struct gb_http_ask *ask) {
     bool gone = is_gone(ask);
     int r;
 
-    gb_etcd_look(etcd);
-    if (ask->status > 0 && ask->doubt_s > 0)
-        suspect(etcd, false, ask->doubt_s);
+    gb_etcd_check_connections(etcd);
+    if (ask->status > 0 && ask->suspect_s > 0)
+        suspect(etcd, false, ask->suspect_s);
     if (log_in_again(call))
         return;
     call->error = GB_ERROR_INIT;
@@ -480,7 +480,7 @@ static void on_refused(void *arg) {
 
 void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_kind kind, char *body,
                   uint64_t deadline_ms, bool repeat, enum gb_etcd_need need) {
-    gb_etcd_look(etcd);
+    gb_etcd_check_connections(etcd);
     call->etcd = etcd;
     call->kind = kind;
     call->body = body;

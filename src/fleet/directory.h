@@ -77,7 +77,7 @@ struct gb_etcd {
     struct gb_timers *timers;
     /* Answers may be of a directory that was restored; surely: it has gone back. `for_s` 0: as long as is usual. NULL:
      * no one asks. */
-    void (*suspect)(void *arg, bool surely, unsigned for_s);
+    void (*suspect)(void *arg, bool certain, unsigned for_s);
     void *suspect_arg;
     char *endpoints[GB_ETCD_ENDPOINTS_MAX];
     size_t count;
@@ -109,10 +109,10 @@ void gb_etcd_done(struct gb_etcd *etcd);
 int gb_etcd_by_hubs(struct gb_etcd *etcd, const char *node, const char *secret, struct gb_error *err);
 
 /* Tells suspect if the other side may be another process than before. */
-void gb_etcd_look(struct gb_etcd *etcd);
+void gb_etcd_check_connections(struct gb_etcd *etcd);
 
 /* It lacks what it had: tells suspect. */
-void gb_etcd_went_back(struct gb_etcd *etcd);
+void gb_etcd_rolled_back(struct gb_etcd *etcd);
 
 /* When what failed may be tried again, by gb_boot_ms: in a second, or later if calls are to fail at once until then. */
 uint64_t gb_etcd_again_ms(const struct gb_etcd *etcd);

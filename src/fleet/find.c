@@ -31,13 +31,13 @@ struct node_entry {
 struct flight {
     struct gb_job job;
     struct gb_name session;
-    bool surely;
-    bool sure; /* this reading is of a majority */
+    bool linearizable;
+    bool by_majority; /* this reading is of a majority */
     char key[GB_NAME_MAX + 3];
     struct gb_name guess; /* the node that is read at the same time; "": none */
     struct gb_fleet_session found;
     struct gb_fleet_node owner;
-    struct gb_fleet_node stand;
+    struct gb_fleet_node replica;
     bool borrowed; /* the owner is as it was read for another session */
     bool stale;
     uint64_t absent_s;
@@ -77,7 +77,7 @@ void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *ses
     free(gb_map_take(&cache->sessions, session->s));
 }
 
-static void miss(struct gb_find_cache *cache, const struct gb_name *session) {
+static void mark_gone(struct gb_find_cache *cache, const struct gb_name *session) {
     struct entry *entry = gb_map_get(&cache->sessions, session->s);
 
     if (entry)
@@ -116,7 +116,7 @@ static void drop_oldest_node(struct gb_find_cache *cache) {
 }
 
 /* Without memory nothing is remembered. */
-static void remember_session(struct gb_find_cache *cache, const struct gb_fleet_session *session) {
+static void cache_session(struct gb_find_cache *cache, const struct gb_fleet_session *session) {
     struct entry *entry = gb_map_get(&cache->sessions, session->name.s);
 
     if (!entry) {
@@ -136,7 +136,7 @@ static void remember_session(struct gb_find_cache *cache, const struct gb_fleet_
     entry->at_ms = gb_boot_ms();
 }
 
-static void remember_node(struct gb_find_cache *cache, const struct gb_fleet_node *node) {
+static void cache_node(struct gb_find_cache *cache, const struct gb_fleet_node *node) {
     struct node_entry *entry = gb_map_get(&cache->nodes, node->name.s);
     uint64_t now = gb_boot_ms();
 
@@ -172,8 +172,9 @@ static uint64_t absent_s(const struct node_entry *entry) {
 
 /* What is remembered and not older than that. A session that is not there is not remembered: it may be made at any
  * moment, and who was answered that it was knows better. */
-static bool recall(struct gb_find_cache *cache, const struct gb_name *session, uint64_t session_ms, uint64_t node_ms,
-                   struct gb_fleet_session *ret, struct gb_fleet_node *ret_owner, uint64_t *ret_absent_s) {
+static bool cache_lookup(struct gb_find_cache *cache, const struct gb_name *session, uint64_t session_ms,
+                         uint64_t node_ms, struct gb_fleet_session *ret, struct gb_fleet_node *ret_owner,
+                         uint64_t *ret_absent_s) {
     struct entry *entry = gb_map_get(&cache->sessions, session->s);
     uint64_t now = gb_boot_ms();
     struct node_entry *node;
@@ -203,7 +204,7 @@ static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
     }
     find->session = flight->found;
     find->owner = flight->owner;
-    find->stand = flight->stand;
+    find->replica = flight->replica;
     find->stale = flight->stale;
     find->absent_s = flight->absent_s;
 }
@@ -222,9 +223,10 @@ static void ending(struct gb_job *job) {
     struct gb_find_cache *cache = job->fleet->finds;
 
     close_flight_locked(flight);
-    if (job->error.code != GB_ERR_DIRECTORY_UNAVAILABLE || flight->surely)
+    if (job->error.code != GB_ERR_DIRECTORY_UNAVAILABLE || flight->linearizable)
         return;
-    if (recall(cache, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner, &flight->absent_s)) {
+    if (cache_lookup(cache, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
+                     &flight->absent_s)) {
         job->error = GB_ERROR_INIT;
         flight->stale = true;
     }
@@ -235,20 +237,20 @@ static void end_found(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
 
     pthread_mutex_lock(&fleet->lock);
-    remember_session(fleet->finds, &flight->found);
+    cache_session(fleet->finds, &flight->found);
     if (flight->found.epoch > fleet->epoch_seen)
         fleet->epoch_seen = flight->found.epoch;
     if (!flight->borrowed)
-        remember_node(fleet->finds, &flight->owner);
-    if (!recall(fleet->finds, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
-                &flight->absent_s))
+        cache_node(fleet->finds, &flight->owner);
+    if (!cache_lookup(fleet->finds, &flight->session, USABLE_MS, USABLE_MS, &flight->found, &flight->owner,
+                      &flight->absent_s))
         flight->absent_s = flight->owner.alive ? 0 : 1;
     pthread_mutex_unlock(&fleet->lock);
     gb_job_end(&flight->job);
 }
 
 /* This node if it is one; else one that is alive, any of them as likely as another. */
-static void choose_stand(struct flight *flight) {
+static void choose_replica(struct flight *flight) {
     const struct gb_name *self = &flight->job.fleet->own.name;
     struct gb_fleet_node one;
     uint32_t seen = 0;
@@ -264,23 +266,23 @@ static void choose_stand(struct flight *flight) {
             gb_fleet_node_of(name->s, &node->items[0], &alive->items[0], &one, NULL) < 0 || !one.alive)
             continue;
         if (gb_name_equal(name, self)) {
-            flight->stand = one;
+            flight->replica = one;
             return;
         }
         if (one.url_count == 0) /* no client can be sent there */
             continue;
         seen++;
         if (gb_random(&chance, sizeof(chance), NULL) == 0 && chance % seen == 0)
-            flight->stand = one;
+            flight->replica = one;
     }
 }
 
-static void on_stands(struct gb_etcd_call *call) {
+static void on_replicas(struct gb_etcd_call *call) {
     struct flight *flight = gb_container_of((struct gb_job *)call->arg, struct flight, job);
 
     if (gb_job_check(&flight->job) < 0)
         return;
-    choose_stand(flight);
+    choose_replica(flight);
     end_found(flight);
 }
 
@@ -295,14 +297,14 @@ static void found(struct flight *flight) {
         end_found(flight);
         return;
     }
-    gb_fleet_read_meta(fleet, &txn, !flight->sure);
+    gb_fleet_read_meta(fleet, &txn, !flight->by_majority);
     for (i = 0; i < flight->found.holder_count; i++) {
         gb_fleet_key(fleet, "nodes", flight->found.holders[i].node.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->sure);
+        gb_fleet_get(&txn, key, !flight->by_majority);
         gb_fleet_key(fleet, "alive", flight->found.holders[i].node.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->sure);
+        gb_fleet_get(&txn, key, !flight->by_majority);
     }
-    gb_job_txn(&flight->job, &txn, flight->sure ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, on_stands);
+    gb_job_txn(&flight->job, &txn, flight->by_majority ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, on_replicas);
 }
 
 static void absent(struct flight *flight) {
@@ -314,7 +316,7 @@ static void absent(struct flight *flight) {
         return;
     }
     pthread_mutex_lock(&fleet->lock);
-    miss(fleet->finds, &flight->session);
+    mark_gone(fleet->finds, &flight->session);
     pthread_mutex_unlock(&fleet->lock);
     gb_error_set(&err, GB_ERR_SESSION_NOT_FOUND, "the fleet has no session \"%s\"", flight->session.s);
     gb_job_fail(&flight->job, &err);
@@ -325,21 +327,21 @@ static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *c
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
-    if (flight->sure) { /* an ask that comes from now on must not have an answer of before */
+    if (flight->by_majority) { /* an ask that comes from now on must not have an answer of before */
         pthread_mutex_lock(&fleet->lock);
         close_flight_locked(flight);
         pthread_mutex_unlock(&fleet->lock);
     }
-    gb_fleet_read_meta(fleet, &txn, !flight->sure);
+    gb_fleet_read_meta(fleet, &txn, !flight->by_majority);
     gb_fleet_key(fleet, "sessions", flight->session.s, NULL, key);
-    gb_fleet_get(&txn, key, !flight->sure);
+    gb_fleet_get(&txn, key, !flight->by_majority);
     if (flight->guess.s[0]) {
         gb_fleet_key(fleet, "nodes", flight->guess.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->sure);
+        gb_fleet_get(&txn, key, !flight->by_majority);
         gb_fleet_key(fleet, "alive", flight->guess.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->sure);
+        gb_fleet_get(&txn, key, !flight->by_majority);
     }
-    gb_job_txn(&flight->job, &txn, flight->sure ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, done);
+    gb_job_txn(&flight->job, &txn, flight->by_majority ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, done);
 }
 
 /* The owner's records, if it is the one that was guessed. */
@@ -363,7 +365,7 @@ static bool knows_owner(struct flight *flight) {
 
     pthread_mutex_lock(&fleet->lock);
     entry = gb_map_get(&fleet->finds->nodes, flight->guess.s);
-    knows = !flight->surely && entry && gb_boot_ms() - entry->at_ms < NODE_FRESH_MS;
+    knows = !flight->linearizable && entry && gb_boot_ms() - entry->at_ms < NODE_FRESH_MS;
     if (knows)
         flight->owner = entry->node;
     flight->borrowed = knows;
@@ -386,12 +388,12 @@ static void on_read(struct gb_etcd_call *call) {
         return;
     }
     there = session->count > 0 && !flight->found.deleted;
-    if (!there && flight->sure) {
+    if (!there && flight->by_majority) {
         absent(flight);
         return;
     }
     if (!there) { /* the member that was asked may be behind */
-        flight->sure = true;
+        flight->by_majority = true;
         read_both(flight, on_read);
         return;
     }
@@ -415,7 +417,8 @@ static void start(struct gb_job *job) {
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
-static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *session, bool surely, const char *key) {
+static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *session, bool linearizable,
+                                 const char *key) {
     struct flight *flight = gb_job_new(fleet, sizeof(*flight), start);
     struct entry *entry = gb_map_get(&fleet->finds->sessions, session->s);
 
@@ -424,8 +427,8 @@ static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *s
     flight->job.give = give;
     flight->job.ending = ending;
     flight->session = *session;
-    flight->surely = surely;
-    flight->sure = surely;
+    flight->linearizable = linearizable;
+    flight->by_majority = linearizable;
     if (entry && !entry->gone)
         flight->guess = entry->session.node;
     snprintf(flight->key, sizeof(flight->key), "%s", key);
@@ -438,11 +441,12 @@ static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *s
 }
 
 /* Joins the look-up of that session, or begins one. Returns false with the error set. */
-static bool board(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find) {
+static bool join_flight(struct gb_fleet *fleet, const struct gb_name *session, bool linearizable,
+                        struct gb_fleet_find *find) {
     char key[GB_NAME_MAX + 3];
     struct flight *flight;
 
-    snprintf(key, sizeof(key), "%c%s", surely ? '!' : '?', session->s);
+    snprintf(key, sizeof(key), "%c%s", linearizable ? '!' : '?', session->s);
     if (fleet->stopping) {
         gb_error_set(&find->ask.error, GB_ERR_DRAINING, "the daemon leaves the fleet");
         return false;
@@ -453,7 +457,7 @@ static bool board(struct gb_fleet *fleet, const struct gb_name *session, bool su
     }
     flight = gb_map_get(&fleet->finds->flights, key);
     if (!flight)
-        flight = new_flight(fleet, session, surely, key);
+        flight = new_flight(fleet, session, linearizable, key);
     if (!flight) {
         gb_error_set(&find->ask.error, GB_ERR_SATURATED, "no memory to ask the fleet");
         return false;
@@ -466,7 +470,8 @@ static bool board(struct gb_fleet *fleet, const struct gb_name *session, bool su
     return true;
 }
 
-bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find) {
+bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool linearizable,
+                   struct gb_fleet_find *find) {
     bool waits = false;
     bool known = false;
 
@@ -474,15 +479,16 @@ bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool s
     find->ask.what = NULL;
     find->ask.next = NULL;
     find->stale = false;
-    find->stand = (struct gb_fleet_node){.alive = false};
+    find->replica = (struct gb_fleet_node){.alive = false};
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.lookups++;
-    if (!surely)
-        known = recall(fleet->finds, session, FRESH_MS, NODE_FRESH_MS, &find->session, &find->owner, &find->absent_s);
+    if (!linearizable)
+        known =
+            cache_lookup(fleet->finds, session, FRESH_MS, NODE_FRESH_MS, &find->session, &find->owner, &find->absent_s);
     if (known)
         fleet->stat.lookups_cached++;
     else
-        waits = board(fleet, session, surely, find);
+        waits = join_flight(fleet, session, linearizable, find);
     if (!known && !waits)
         fleet->stat.lookups_failed++;
     pthread_mutex_unlock(&fleet->lock);
@@ -491,12 +497,12 @@ bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool s
     return !waits;
 }
 
-uint64_t gb_restored_floor(struct gb_fleet *fleet, const struct gb_name *session) {
+uint64_t gb_epoch_floor(struct gb_fleet *fleet, const struct gb_name *session) {
     uint64_t known = 0;
     uint64_t ret;
 
     pthread_mutex_lock(&fleet->lock);
-    if (atomic_load(&fleet->doubt_until_ms) > 0)
+    if (atomic_load(&fleet->suspect_until_ms) > 0)
         known = find_cache_epoch(fleet->finds, session);
     ret = known > fleet->epoch_floor ? known : fleet->epoch_floor;
     pthread_mutex_unlock(&fleet->lock);

@@ -5,7 +5,7 @@
 
 /* The epoch above which a session of that name begins: clients may know an owner of it that the directory has lost, and
  * that is cut off. */
-uint64_t gb_restored_floor(struct gb_fleet *fleet, const struct gb_name *session);
+uint64_t gb_epoch_floor(struct gb_fleet *fleet, const struct gb_name *session);
 struct gb_find_cache *gb_find_cache_new(void);
 void gb_find_cache_free(struct gb_find_cache *cache);
 /* [with the lock] */

@@ -345,10 +345,10 @@ void gb_fleet_order(struct gb_fleet *fleet, struct gb_fleet_order *order) {
 
 /* --- following them ----------------------------------------------------------------------------------------------- */
 
-static void ask(void *arg);
+static void poll_orders(void *arg);
 
-static void again(struct gb_fleet *fleet, uint64_t ms) {
-    gb_timer_set(&fleet->timers, &fleet->orders.timer, gb_boot_ms() + ms, ask, fleet);
+static void poll_later(struct gb_fleet *fleet, uint64_t ms) {
+    gb_timer_set(&fleet->timers, &fleet->orders.timer, gb_boot_ms() + ms, poll_orders, fleet);
 }
 
 /* Without hubs the directory is asked now and then: none waits there. */
@@ -360,7 +360,7 @@ static void on_deleted(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
 
     /* What could not be deleted is done again, which does no harm; what could not be done is asked for again. */
-    again(fleet, call->error.code == GB_OK && call->txn.count > 0 ? 0 : 1000);
+    poll_later(fleet, call->error.code == GB_OK && call->txn.count > 0 ? 0 : 1000);
 }
 
 /* Whether it is dealt with: what is no order, or one of a later version, is too. */
@@ -384,11 +384,11 @@ static void on_orders(struct gb_etcd_call *call) {
     size_t i;
 
     if (call->error.code != GB_OK) {
-        again(fleet, gb_etcd_again_ms(&fleet->etcd) - gb_boot_ms());
+        poll_later(fleet, gb_etcd_again_ms(&fleet->etcd) - gb_boot_ms());
         return;
     }
     if (kvs->count == 0) {
-        again(fleet, pause_ms(fleet));
+        poll_later(fleet, pause_ms(fleet));
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
@@ -424,13 +424,13 @@ static void ask_directory(struct gb_fleet *fleet) {
                  true, GB_ETCD_MEMBER);
 }
 
-static void ask(void *arg) {
+static void poll_orders(void *arg) {
     struct gb_fleet *fleet = arg;
 
     fleet->orders.call.arg = fleet;
     fleet->orders.call.done = on_orders;
     if (!fleet->member.held)
-        again(fleet, 1000); /* they are for a node that is there */
+        poll_later(fleet, 1000); /* they are for a node that is there */
     else if (fleet->etcd.as)
         ask_hub(fleet);
     else
@@ -439,7 +439,7 @@ static void ask(void *arg) {
 
 static void orders_start(struct gb_fleet *fleet) {
     if (fleet->own.url_count == 0)
-        again(fleet, 0);
+        poll_later(fleet, 0);
 }
 
 static void orders_cancel(struct gb_fleet *fleet) {
@@ -455,11 +455,11 @@ static void orders_cancel(struct gb_fleet *fleet) {
 #define TTL_S 30
 #define TTL_MAX_S 3600
 
-static void tell(struct gb_job *job) {
+static void publish(struct gb_job *job) {
     struct gb_fleet *fleet = job->fleet;
 
     gb_job_end(job);
-    gb_member_tell(fleet);
+    gb_member_publish(fleet);
 }
 
 void gb_fleet_set_draining(struct gb_fleet *fleet, bool draining) {
@@ -467,7 +467,7 @@ void gb_fleet_set_draining(struct gb_fleet *fleet, bool draining) {
 
     if (atomic_exchange(&fleet->draining, draining) == draining)
         return;
-    job = gb_job_new(fleet, sizeof(*job), tell);
+    job = gb_job_new(fleet, sizeof(*job), publish);
     if (job) /* without memory it is told with the next renewal */
         gb_job_ask(fleet, job, NULL);
 }
@@ -592,7 +592,7 @@ static void destroy(struct gb_fleet *fleet) {
         free(one);
     }
     breakers_free(fleet);
-    gb_doubts_free(fleet);
+    gb_suspects_free(fleet);
     gb_find_cache_free(fleet->finds);
     gb_etcd_done(&fleet->etcd);
     if (fleet->client) {
@@ -636,14 +636,14 @@ static int prepare(struct gb_fleet *fleet, const struct gb_fleet_config *config,
     fleet->has = config->has;
     fleet->sessions = config->sessions;
     fleet->session = config->session;
-    fleet->settle = config->settle;
+    fleet->reconcile = config->reconcile;
     fleet->learned = config->learned;
     snprintf(fleet->known_uuid, sizeof(fleet->known_uuid), "%s", config->known_uuid ? config->known_uuid : "");
     memcpy(fleet->stat.fleet_uuid, fleet->known_uuid, sizeof(fleet->known_uuid));
     fleet->changed = config->changed;
     fleet->order = config->order;
     fleet->stat.incarnation = fleet->member.incarnation;
-    atomic_store(&fleet->fresh, true);
+    atomic_store(&fleet->starting, true);
     fleet->stat.since_ns = gb_clock_ns();
     gb_error_set(&fleet->stat.why, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory has not answered yet");
     return 0;

@@ -58,7 +58,7 @@ struct gb_fleet_device {
     uint64_t committed_bytes; /* quotas of its sessions, those without one counted by what they use */
 };
 
-enum gb_fleet_verdict {
+enum gb_fleet_outcome {
     GB_FLEET_RAISED,    /* it is this node's, at that epoch from now on */
     GB_FLEET_SUPERSEDED /* it is not this node's any more: at that epoch another has the name, or it was deleted */
 };
@@ -107,8 +107,8 @@ struct gb_fleet_config {
     /* The one of that name. False: the node has none. */
     bool (*session)(void *app, const struct gb_name *name, struct gb_fleet_session *ret);
     /* The directory says something else of a session than the node. It is the application's to see to that, and to call
-     * gb_fleet_settled when that is done. */
-    void (*settle)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch);
+     * gb_fleet_reconciled when that is done. */
+    void (*reconcile)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_outcome outcome, uint64_t epoch);
     /* The node has joined the fleet of that uuid for the first time. */
     void (*learned)(void *app, const char *uuid);
     /* The state has changed. */
@@ -241,7 +241,7 @@ struct gb_fleet_ask {
 /* The answer is not wanted any more: done does not run after this, and the ask may be freed. A done that runs at this
  * moment is waited for, so the caller holds no lock that it takes; within done it returns at once. A change that was
  * asked for may be made all the same, but for a registration, which is taken back. */
-void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask);
+void gb_fleet_cancel(struct gb_fleet *fleet, struct gb_fleet_ask *ask);
 
 /* A tenant: the quotas of its sessions have a limit together. */
 struct gb_fleet_tenant {
@@ -280,12 +280,13 @@ void gb_fleet_resize(struct gb_fleet *fleet, struct gb_fleet_resize *resize);
 struct gb_fleet_find {
     struct gb_fleet_ask ask;
     struct gb_fleet_session session;
-    struct gb_fleet_node owner; /* as the directory has it */
-    struct gb_fleet_node stand; /* while the owner is not alive: a node that is, and has copies; name "": none */
+    struct gb_fleet_node owner;   /* as the directory has it */
+    struct gb_fleet_node replica; /* while the owner is not alive: a node that is, and has copies; name "": none */
     bool stale;
     uint64_t absent_s; /* how long the owner has not been alive, as far as this node knows; 0: it is */
 };
-bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool surely, struct gb_fleet_find *find);
+bool gb_fleet_find(struct gb_fleet *fleet, const struct gb_name *session, bool linearizable,
+                   struct gb_fleet_find *find);
 
 /* Makes this node the owner of a session that none has, at epoch 1 with a new claim; both are set in session->session.
  * SESSION_EXISTS with the owner in session->owner; of a tenant TENANT_NOT_FOUND, TENANT_QUOTA_EXCEEDED.
@@ -295,8 +296,8 @@ struct gb_fleet_register {
     struct gb_fleet_session
         session; /* name, on_partition, failover_after_s, labels, quota_bytes, replicas, tenant are given */
     struct gb_fleet_node owner;
-    bool holds; /* a takeover by a node that has copies: the claim is given, and the other holders stay */
-    bool empty; /* a takeover though other nodes have copies, which are dropped */
+    bool from_copies; /* a takeover by a node that has copies: the claim is given, and the other holders stay */
+    bool empty;       /* a takeover though other nodes have copies, which are dropped */
 };
 void gb_fleet_register(struct gb_fleet *fleet, struct gb_fleet_register *session);
 /* The same of one that this node owns by that claim: forgets it. One that another owns stays. made: it was there; else
@@ -308,31 +309,31 @@ void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, 
  * other nodes have copies, and this one would begin empty.
  * SESSION_NOT_FOUND, NODE_ALIVE, SUPERSEDED (another
  * was faster). */
-void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session);
+void gb_fleet_take_over(struct gb_fleet *fleet, struct gb_fleet_register *session);
 
 /* A claim that no other session has. Returns 0, or -1 with INTERNAL. */
 int gb_fleet_claim_make(struct gb_fleet *fleet, char ret[GB_FLEET_CLAIM_SIZE], struct gb_error *err);
 
-/* Makes another node the owner of a session of this one, at the next epoch with the claim that it has chosen; both are
- * alive. What is set in session->session has that node and epoch. SUPERSEDED; NODE_UNREACHABLE: that node is not alive.
- * As long as the directory does not say whether the session was given away, there is no answer, and gb_fleet_doubts
- * says that it may have been. undecided, with DRAINING: so it was when the fleet was closed. */
-struct gb_fleet_hand {
+/* Transfers a session of this node to another one, at the next epoch and with the claim that the other node chose. Both
+ * nodes must be alive. On success session has the new node and epoch. SUPERSEDED; NODE_UNREACHABLE: that node is not
+ * alive. The ask ends only when the directory has said what became of the transaction; until then
+ * gb_fleet_owner_is_uncertain is true. undecided, with DRAINING: the fleet was closed before that. */
+struct gb_fleet_transfer {
     struct gb_fleet_ask ask;
     struct gb_fleet_session session; /* name and claim are given: this node's */
     struct gb_name to;
     char claim[GB_FLEET_CLAIM_SIZE];
     bool undecided;
 };
-void gb_fleet_hand(struct gb_fleet *fleet, struct gb_fleet_hand *hand);
+void gb_fleet_transfer(struct gb_fleet *fleet, struct gb_fleet_transfer *transfer);
 
 /* Writes which nodes may have copies of a session of this node: name, claim and holders are given. SUPERSEDED. Whether
  * it was written is not known if the directory does not answer. */
-struct gb_fleet_hold {
+struct gb_fleet_holder_set {
     struct gb_fleet_ask ask;
     struct gb_fleet_session session;
 };
-void gb_fleet_hold(struct gb_fleet *fleet, struct gb_fleet_hold *hold);
+void gb_fleet_set_holders(struct gb_fleet *fleet, struct gb_fleet_holder_set *set);
 /* Sessions of which this node may have copies, as their owners have written; the caller frees names with free(). */
 struct gb_fleet_held {
     struct gb_fleet_ask ask;
@@ -341,15 +342,15 @@ struct gb_fleet_held {
 };
 void gb_fleet_list_held(struct gb_fleet *fleet, struct gb_fleet_held *held);
 /* This node has no copies of the session any more, and looks for it in that list no longer. */
-struct gb_fleet_unhold {
+struct gb_fleet_held_drop {
     struct gb_fleet_ask ask;
     struct gb_name session;
 };
-void gb_fleet_unhold(struct gb_fleet *fleet, struct gb_fleet_unhold *unhold);
+void gb_fleet_drop_held(struct gb_fleet *fleet, struct gb_fleet_held_drop *drop);
 
 /* The directory says that this node has the session, and it has not: it is taken out in a while, unless it is here by
  * then. */
-void gb_fleet_lacks(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+void gb_fleet_report_missing(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
 
 /* Registered nodes, by their names. The caller frees ret with free(). */
 struct gb_fleet_nodes {
@@ -383,11 +384,11 @@ void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget);
 
 /* Deletes a session whose owner is not alive. Its epoch is kept for 90 days, so that the owner sets it aside when it
  * comes back. SESSION_NOT_FOUND, NODE_ALIVE. */
-struct gb_fleet_bury {
+struct gb_fleet_tombstone {
     struct gb_fleet_ask ask;
     struct gb_name session;
 };
-void gb_fleet_bury(struct gb_fleet *fleet, struct gb_fleet_bury *bury);
+void gb_fleet_tombstone(struct gb_fleet *fleet, struct gb_fleet_tombstone *tombstone);
 
 /* Nodes that would take a session, in the order in which they are to be asked: of those that fit two at random, the
  * one with more free memory first. NO_NODE_FITS with the reasons counted. select: a JSON object of labels that the node
@@ -395,9 +396,9 @@ void gb_fleet_bury(struct gb_fleet *fleet, struct gb_fleet_bury *bury);
 struct gb_fleet_place {
     struct gb_fleet_ask ask;
     char select[GB_FLEET_LABELS_SIZE];
-    uint64_t bytes;         /* of memory that one of its devices has free and uncommitted; 0: any */
-    struct gb_name network; /* on which this node can reach it */
-    struct gb_name without; /* a node that is not meant; "": none */
+    uint64_t bytes;          /* of memory that one of its devices has free and uncommitted; 0: any */
+    struct gb_name network;  /* on which this node can reach it */
+    struct gb_name excluded; /* a node that is not meant; "": none */
     struct gb_fleet_node nodes[GB_FLEET_HOPS_MAX];
     size_t count;
 };
@@ -448,20 +449,20 @@ void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call);
 
 /* Whether no other node can have been made the owner of a session of this one by itself, which is so until two seconds,
  * or a third of the lease, before the lease may run out. */
-bool gb_fleet_is_sure(struct gb_fleet *fleet);
+bool gb_fleet_lease_is_valid(struct gb_fleet *fleet);
 
 /* For how many seconds the directory may lack what nodes have, since it was away or restored; 0: it does not. */
-unsigned gb_fleet_doubt_s(struct gb_fleet *fleet);
+unsigned gb_fleet_suspect_s(struct gb_fleet *fleet);
 
 /* A client says that it knows of a higher epoch of a session of this node. The directory is asked. Returns whether the
  * client may be right: what the directory denied is not asked for some seconds. */
-bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);
-/* The directory has said that the session is another node's, and gb_fleet_settled was not called since; or this node
+bool gb_fleet_report_epoch(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch);
+/* The directory has said that the session is another node's, and gb_fleet_reconciled was not called since; or this node
  * itself does not know whose it is. */
-bool gb_fleet_doubts(struct gb_fleet *fleet, const char *session);
+bool gb_fleet_owner_is_uncertain(struct gb_fleet *fleet, const char *session);
 /* What settle has asked for is done, or could not be. */
-void gb_fleet_settled(struct gb_fleet *fleet, const struct gb_name *session);
-void gb_fleet_unsettled(struct gb_fleet *fleet, const struct gb_name *session);
+void gb_fleet_reconciled(struct gb_fleet *fleet, const struct gb_name *session);
+void gb_fleet_reconcile_failed(struct gb_fleet *fleet, const struct gb_name *session);
 /* Labels or quota of a session of this node have changed: its record is to say the same, as soon as it can. */
 void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session);
 

@@ -22,8 +22,8 @@ static int64_t tombstone_lease(void) {
 }
 
 /* Adds what makes a tombstone of a session's record, if that is as it was read, and deletes its other key. */
-static int bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session,
-                        int64_t lease, int64_t revision, struct gb_error *err) {
+static int put_tombstone(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session,
+                         int64_t lease, int64_t revision, struct gb_error *err) {
     struct gb_fleet_session tombstone = *session;
     char key[GB_FLEET_KEY_SIZE];
     char *text;
@@ -44,7 +44,7 @@ static int bury_session(const struct gb_fleet *fleet, struct gb_txn *txn, const 
     return 0;
 }
 
-#define LACKING_MS 10000 /* more than the making of a session takes; at most twice the lease */
+#define MISSING_MS 10000 /* more than the making of a session takes; at most twice the lease */
 #define RELEASED_MS 3000 /* in which a node that has the session looks again, as it does each second */
 
 static int add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made, bool releases,
@@ -73,25 +73,25 @@ static int unregister_add(struct gb_fleet *fleet, const struct gb_name *session,
 }
 
 /* lacking: those count, too, that may be here after all. */
-static bool is_listed(struct gb_fleet *fleet, const char *claim, bool lacking) {
+static bool is_listed(struct gb_fleet *fleet, const char *claim, bool missing) {
     const struct gb_unregister *one;
 
     pthread_mutex_lock(&fleet->lock);
     one = fleet->unregisters;
-    while (one && (strcmp(one->claim, claim) != 0 || (one->not_before_ms > 0 && !lacking)))
+    while (one && (strcmp(one->claim, claim) != 0 || (one->not_before_ms > 0 && !missing)))
         one = one->next;
     pthread_mutex_unlock(&fleet->lock);
     return one != NULL;
 }
 
-uint64_t gb_unregister_lacking_ms(const struct gb_fleet *fleet) {
+uint64_t gb_unregister_missing_ms(const struct gb_fleet *fleet) {
     uint64_t twice_ms = 2000ull * fleet->member.ttl_s;
 
-    return twice_ms < LACKING_MS ? twice_ms : LACKING_MS;
+    return twice_ms < MISSING_MS ? twice_ms : MISSING_MS;
 }
 
 /* One that waits already, as a client was sent here before the directory was doubted, waits no longer than that. */
-static void hasten(struct gb_fleet *fleet, const char *claim, uint64_t at_ms) {
+static void shorten_wait(struct gb_fleet *fleet, const char *claim, uint64_t at_ms) {
     struct gb_unregister *one;
 
     pthread_mutex_lock(&fleet->lock);
@@ -103,9 +103,9 @@ static void hasten(struct gb_fleet *fleet, const char *claim, uint64_t at_ms) {
     pthread_mutex_unlock(&fleet->lock);
 }
 
-int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    bool maybe = gb_fleet_doubt_s(fleet) > 0;
-    uint64_t wait_ms = gb_unregister_lacking_ms(fleet);
+int gb_unregister_add_missing(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    bool maybe = gb_fleet_suspect_s(fleet) > 0;
+    uint64_t wait_ms = gb_unregister_missing_ms(fleet);
 
     /* The node that has it writes its record when this one has given it up,
      * while no node gives the name away. */
@@ -114,19 +114,19 @@ int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *sess
     if (!is_listed(fleet, claim, true))
         return add(fleet, session, claim, false, maybe, gb_boot_ms() + wait_ms);
     if (maybe)
-        hasten(fleet, claim, gb_boot_ms() + wait_ms);
+        shorten_wait(fleet, claim, gb_boot_ms() + wait_ms);
     return 0;
 }
 
-int gb_unregister_add_lost(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+int gb_unregister_add_orphan(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
     return is_listed(fleet, claim, true) ? 0 : add(fleet, session, claim, false, false, 1);
 }
 
-bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim) {
+bool gb_unregister_is_queued(struct gb_fleet *fleet, const char *claim) {
     return is_listed(fleet, claim, false);
 }
 
-bool gb_unregister_lacks(struct gb_fleet *fleet, const char *claim) {
+bool gb_unregister_is_missing(struct gb_fleet *fleet, const char *claim) {
     return is_listed(fleet, claim, true) && !is_listed(fleet, claim, false);
 }
 
@@ -190,14 +190,14 @@ static void on_sweep_lease(struct gb_etcd_call *call) {
     struct gb_txn txn = {0};
 
     if (call->error.code != GB_OK || call->refusal != 0 ||
-        bury_session(fleet, &txn, &fleet->burying, fleet->sweep_lease, fleet->sweep_revision, NULL) < 0) {
+        put_tombstone(fleet, &txn, &fleet->sweep_record, fleet->sweep_lease, fleet->sweep_revision, NULL) < 0) {
         sweep_later(fleet);
         return;
     }
     send(fleet, &txn, on_unregistered);
 }
 
-static void bury(struct gb_fleet *fleet, struct gb_etcd_call *call) {
+static void make_tombstone(struct gb_fleet *fleet, struct gb_etcd_call *call) {
     fleet->sweep_lease = tombstone_lease();
     call->done = on_sweep_lease;
     gb_etcd_send(&fleet->etcd, call, GB_ETCD_GRANT, gb_lease_grant_text(fleet->sweep_lease, GB_TOMBSTONE_S),
@@ -206,7 +206,7 @@ static void bury(struct gb_fleet *fleet, struct gb_etcd_call *call) {
 
 /* The session was taken over, and then not made here: its record is what it was. */
 static void unregister_give_back(struct gb_fleet *fleet) {
-    struct gb_fleet_session former = fleet->burying;
+    struct gb_fleet_session former = fleet->sweep_record;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
     char *text;
@@ -242,17 +242,17 @@ static void on_former(struct gb_etcd_call *call) {
     if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0)
         sweep_later(fleet);
     else if (gb_txn_result(&call->txn, 1)->count > 0)
-        bury(fleet, call);
+        make_tombstone(fleet, call);
     else
         unregister_give_back(fleet);
 }
 
-static void look_at_former(struct gb_fleet *fleet) {
+static void read_former(struct gb_fleet *fleet) {
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "alive", fleet->burying.former.node.s, NULL, key);
+    gb_fleet_key(fleet, "alive", fleet->sweep_record.former.node.s, NULL, key);
     gb_fleet_get(&txn, key, false);
     send(fleet, &txn, on_former);
 }
@@ -279,7 +279,7 @@ static void on_marked(struct gb_etcd_call *call) {
 /* The record of a session that this node has not got does not go at once, nor is the name free: if the directory was
  * restored, the session may be at another node, which takes it from here. */
 static void release(struct gb_fleet *fleet) {
-    struct gb_fleet_session *there = &fleet->burying;
+    struct gb_fleet_session *there = &fleet->sweep_record;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
     char *text;
@@ -313,22 +313,22 @@ static void on_sweep_read(struct gb_etcd_call *call) {
         there.deleted || strcmp(there.claim, one->claim) != 0 || !gb_name_equal(&there.node, &fleet->own.name) ||
         is_here_after_all(fleet, one, &there)) {
         if (there.released && strcmp(there.claim, one->claim) == 0)
-            gb_doubt_add(fleet, &one->session, 0, GB_DOUBT_CHANGED);
+            gb_suspect_add(fleet, &one->session, 0, GB_SUSPECT_CHANGED);
         swept(fleet);
         return;
     }
-    fleet->burying = there;
+    fleet->sweep_record = there;
     fleet->sweep_revision = kvs->items[0].mod_revision;
     if (one->not_before_ms > 0 && !one->marked) {
         release(fleet);
         return;
     }
     if (!one->made && there.former.node.s[0]) {
-        look_at_former(fleet);
+        read_former(fleet);
         return;
     }
     if (there.epoch > 1) {
-        bury(fleet, call);
+        make_tombstone(fleet, call);
         return;
     }
     gb_delete_session(fleet, &txn, fleet->own.name.s, &there, kvs->items[0].mod_revision);
@@ -337,15 +337,15 @@ static void on_sweep_read(struct gb_etcd_call *call) {
 
 /* The first whose time has come; NULL, and when to look again if there is another. */
 static struct gb_unregister *next_due(struct gb_fleet *fleet) {
-    uint64_t doubt_ms = gb_restored_maybe(fleet) ? atomic_load(&fleet->doubt_until_ms) : 0;
+    uint64_t suspect_ms = gb_restored_maybe(fleet) ? atomic_load(&fleet->suspect_until_ms) : 0;
     uint64_t now = gb_boot_ms();
     uint64_t next_ms = 0;
     struct gb_unregister *one;
 
     pthread_mutex_lock(&fleet->lock);
     for (one = fleet->unregisters; one; one = one->next) {
-        bool waits = one->not_before_ms > 0 && !one->releases && doubt_ms > one->not_before_ms;
-        uint64_t due_ms = waits ? doubt_ms : one->not_before_ms;
+        bool waits = one->not_before_ms > 0 && !one->releases && suspect_ms > one->not_before_ms;
+        uint64_t due_ms = waits ? suspect_ms : one->not_before_ms;
 
         if (due_ms <= now)
             break;
@@ -395,8 +395,8 @@ void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, 
         sweep_soon(fleet);
 }
 
-void gb_fleet_lacks(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
-    if (gb_unregister_add_lacking(fleet, session, claim) == 0)
+void gb_fleet_report_missing(struct gb_fleet *fleet, const struct gb_name *session, const char *claim) {
+    if (gb_unregister_add_missing(fleet, session, claim) == 0)
         sweep_soon(fleet);
 }
 
@@ -584,7 +584,7 @@ void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget) {
 
 /* --- a session ---------------------------------------------------------------------------------------------------- */
 
-struct burying {
+struct tombstoning {
     struct gb_job job;
     struct gb_name name;
     struct gb_fleet_session session;
@@ -595,19 +595,19 @@ struct burying {
 
 /* What is said of it in the end; the lease that nothing hangs on is not kept. */
 static void on_lease_back(struct gb_etcd_call *call) {
-    struct burying *b = gb_container_of((struct gb_job *)call->arg, struct burying, job);
+    struct tombstoning *b = gb_container_of((struct gb_job *)call->arg, struct tombstoning, job);
 
     gb_job_fail(&b->job, &b->why);
 }
 
-static void give_back(struct burying *b) {
+static void give_back(struct tombstoning *b) {
     b->job.call.done = on_lease_back;
     gb_etcd_send(&b->job.fleet->etcd, &b->job.call, GB_ETCD_REVOKE, gb_lease_text(b->lease, false), b->job.deadline_ms,
                  true, GB_ETCD_PROBE);
 }
 
 /* The request was sent twice, and the first had been carried out. */
-static bool is_buried(const struct burying *b) {
+static bool is_tombstone(const struct tombstoning *b) {
     const struct gb_kvs *kvs = gb_txn_result(&b->job.call.txn, 1);
     struct gb_fleet_session there = {.name = b->name};
 
@@ -615,11 +615,11 @@ static bool is_buried(const struct burying *b) {
            there.deleted && strcmp(there.claim, b->session.claim) == 0;
 }
 
-static void on_buried(struct gb_etcd_call *call) {
-    struct burying *b = gb_container_of((struct gb_job *)call->arg, struct burying, job);
+static void on_tombstone(struct gb_etcd_call *call) {
+    struct tombstoning *b = gb_container_of((struct gb_job *)call->arg, struct tombstoning, job);
     struct gb_fleet *fleet = b->job.fleet;
 
-    if (call->error.code == GB_OK && call->refusal == 0 && (call->txn.succeeded || is_buried(b))) {
+    if (call->error.code == GB_OK && call->refusal == 0 && (call->txn.succeeded || is_tombstone(b))) {
         pthread_mutex_lock(&fleet->lock);
         gb_find_cache_forget(fleet->finds, &b->name);
         pthread_mutex_unlock(&fleet->lock);
@@ -639,7 +639,7 @@ static void on_buried(struct gb_etcd_call *call) {
 }
 
 static void on_lease(struct gb_etcd_call *call) {
-    struct burying *b = gb_container_of((struct gb_job *)call->arg, struct burying, job);
+    struct tombstoning *b = gb_container_of((struct gb_job *)call->arg, struct tombstoning, job);
     struct gb_fleet *fleet = b->job.fleet;
     struct gb_error err = call->error;
     struct gb_txn txn = {0};
@@ -650,7 +650,7 @@ static void on_lease(struct gb_etcd_call *call) {
         gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory gives no lease; try again");
     if (err.code == GB_OK) {
         gb_txn_compare(&txn, GB_TXN_CREATED, alive_key, 0);
-        bury_session(fleet, &txn, &b->session, b->lease, b->revision, &err);
+        put_tombstone(fleet, &txn, &b->session, b->lease, b->revision, &err);
     }
     if (err.code != GB_OK) {
         free(gb_txn_finish(&txn));
@@ -661,20 +661,20 @@ static void on_lease(struct gb_etcd_call *call) {
     gb_fleet_get(&txn, alive_key, false);
     gb_fleet_key(fleet, "sessions", b->name.s, NULL, alive_key);
     gb_fleet_get(&txn, alive_key, false);
-    b->job.call.done = on_buried;
+    b->job.call.done = on_tombstone;
     gb_etcd_send(&fleet->etcd, &b->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), b->job.deadline_ms, false,
                  GB_ETCD_MAJORITY);
 }
 
-static void take_lease(struct burying *b) {
+static void take_lease(struct tombstoning *b) {
     b->lease = tombstone_lease();
     b->job.call.done = on_lease;
     gb_etcd_send(&b->job.fleet->etcd, &b->job.call, GB_ETCD_GRANT, gb_lease_grant_text(b->lease, GB_TOMBSTONE_S),
                  b->job.deadline_ms, false, GB_ETCD_MAJORITY);
 }
 
-static void on_bury_owner(struct gb_etcd_call *call) {
-    struct burying *b = gb_container_of((struct gb_job *)call->arg, struct burying, job);
+static void on_tombstone_owner(struct gb_etcd_call *call) {
+    struct tombstoning *b = gb_container_of((struct gb_job *)call->arg, struct tombstoning, job);
     struct gb_error err = GB_ERROR_INIT;
 
     if (gb_job_check(&b->job) < 0)
@@ -688,8 +688,8 @@ static void on_bury_owner(struct gb_etcd_call *call) {
     gb_job_fail(&b->job, &err);
 }
 
-static void on_bury_record(struct gb_etcd_call *call) {
-    struct burying *b = gb_container_of((struct gb_job *)call->arg, struct burying, job);
+static void on_tombstone_record(struct gb_etcd_call *call) {
+    struct tombstoning *b = gb_container_of((struct gb_job *)call->arg, struct tombstoning, job);
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     struct gb_error err = GB_ERROR_INIT;
     struct gb_txn txn = {0};
@@ -711,24 +711,24 @@ static void on_bury_record(struct gb_etcd_call *call) {
     gb_fleet_read_meta(b->job.fleet, &txn, false);
     gb_fleet_key(b->job.fleet, "alive", b->session.node.s, NULL, key);
     gb_fleet_get(&txn, key, false);
-    gb_job_txn(&b->job, &txn, GB_ETCD_MAJORITY, on_bury_owner);
+    gb_job_txn(&b->job, &txn, GB_ETCD_MAJORITY, on_tombstone_owner);
 }
 
-static void start_burying(struct gb_job *job) {
-    struct burying *b = gb_container_of(job, struct burying, job);
+static void start_tombstone(struct gb_job *job) {
+    struct tombstoning *b = gb_container_of(job, struct tombstoning, job);
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(job->fleet, &txn, false);
     gb_fleet_key(job->fleet, "sessions", b->name.s, NULL, key);
     gb_fleet_get(&txn, key, false);
-    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_bury_record);
+    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_tombstone_record);
 }
 
-void gb_fleet_bury(struct gb_fleet *fleet, struct gb_fleet_bury *bury) {
-    struct burying *b = gb_job_new(fleet, sizeof(*b), start_burying);
+void gb_fleet_tombstone(struct gb_fleet *fleet, struct gb_fleet_tombstone *tombstone) {
+    struct tombstoning *b = gb_job_new(fleet, sizeof(*b), start_tombstone);
 
     if (b)
-        b->name = bury->session;
-    gb_job_ask(fleet, b ? &b->job : NULL, &bury->ask);
+        b->name = tombstone->session;
+    gb_job_ask(fleet, b ? &b->job : NULL, &tombstone->ask);
 }

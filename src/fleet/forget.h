@@ -11,12 +11,12 @@ void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const c
 /* Takes unregisters up, if the directory answers. [the thread] */
 void gb_unregister_sweep(struct gb_fleet *fleet);
 /* The same of one that the node has not, and perhaps makes at this moment: in a while, unless it is there by then. */
-int gb_unregister_add_lacking(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+int gb_unregister_add_missing(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
 /* The same, at once: no one makes it. */
-int gb_unregister_add_lost(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
+int gb_unregister_add_orphan(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
 /* For how long the one before waits at most. */
-uint64_t gb_unregister_lacking_ms(const struct gb_fleet *fleet);
-bool gb_unregister_waits(struct gb_fleet *fleet, const char *claim);
-bool gb_unregister_lacks(struct gb_fleet *fleet, const char *claim); /* it is one of those that may be elsewhere */
+uint64_t gb_unregister_missing_ms(const struct gb_fleet *fleet);
+bool gb_unregister_is_queued(struct gb_fleet *fleet, const char *claim);
+bool gb_unregister_is_missing(struct gb_fleet *fleet, const char *claim); /* it is one of those that may be elsewhere */
 
 #endif

@@ -25,12 +25,12 @@
 #define PEER_MS 1000
 
 struct peer {
-    struct gb_fresh *fresh;
+    struct gb_peer_check *check;
     struct gb_http_ask http;
     char url[GB_FLEET_URL_SIZE + 8];
 };
 
-struct gb_fresh {
+struct gb_peer_check {
     struct gb_fleet *fleet;
     struct gb_etcd_call call;
     struct peer peers[PEERS_MAX];
@@ -38,66 +38,66 @@ struct gb_fresh {
     size_t open;
 };
 
-static void fresh_cancel(struct gb_fleet *fleet) {
-    struct gb_fresh *fresh = fleet->member.fresh;
+static void peer_check_cancel(struct gb_fleet *fleet) {
+    struct gb_peer_check *check = fleet->member.peer_check;
     size_t i;
 
-    if (!fresh)
+    if (!check)
         return;
-    gb_etcd_cancel(&fresh->call);
-    for (i = 0; i < fresh->count; i++)
-        gb_http_client_cancel(&fresh->peers[i].http);
-    free(fresh);
-    fleet->member.fresh = NULL;
+    gb_etcd_cancel(&check->call);
+    for (i = 0; i < check->count; i++)
+        gb_http_client_cancel(&check->peers[i].http);
+    free(check);
+    fleet->member.peer_check = NULL;
 }
 
 static void end(struct gb_fleet *fleet) {
-    fresh_cancel(fleet);
-    atomic_store(&fleet->fresh, false);
-    gb_member_soon(fleet);
+    peer_check_cancel(fleet);
+    atomic_store(&fleet->starting, false);
+    gb_member_renew_now(fleet);
 }
 
 static void on_peer(struct gb_http_ask *http) {
-    struct gb_fresh *fresh = gb_container_of(http, struct peer, http)->fresh;
-    struct gb_fleet *fleet = fresh->fleet;
+    struct gb_peer_check *check = gb_container_of(http, struct peer, http)->check;
+    struct gb_fleet *fleet = check->fleet;
 
     free(http->answer);
     http->answer = NULL;
-    if (http->status > 0 && http->doubt_s > 0)
-        gb_restored_suspect(fleet, http->doubt_s);
-    if (--fresh->open == 0)
+    if (http->status > 0 && http->suspect_s > 0)
+        gb_restored_suspect(fleet, http->suspect_s);
+    if (--check->open == 0)
         end(fleet);
 }
 
-static void ask(struct gb_fresh *fresh, struct peer *peer) {
-    peer->fresh = fresh;
+static void ask(struct gb_peer_check *check, struct peer *peer) {
+    peer->check = check;
     peer->http = (struct gb_http_ask){.method = "GET", .url = peer->url};
     peer->http.connect_ms = PEER_MS;
     peer->http.total_ms = PEER_MS;
     peer->http.answer_max = 1 << 16;
     peer->http.done = on_peer;
-    if (gb_fleet_http_start(fresh->fleet->client, &peer->http, NULL) == 0)
-        fresh->open++;
+    if (gb_fleet_http_start(check->fleet->client, &peer->http, NULL) == 0)
+        check->open++;
 }
 
 /* Each of those that were read is as likely as another. */
-static void choose(struct gb_fresh *fresh, const struct gb_kv *kv, const char *prefix, size_t seen) {
+static void choose(struct gb_peer_check *check, const struct gb_kv *kv, const char *prefix, size_t seen) {
     struct gb_fleet_node node;
     struct gb_name name;
     uint32_t at = (uint32_t)seen;
 
     if (seen >= PEERS_MAX && (gb_random(&at, sizeof(at), NULL) < 0 || (at %= seen + 1) >= PEERS_MAX))
         return;
-    if (!gb_fleet_name_of(kv->key, prefix, &name) || gb_name_equal(&name, &fresh->fleet->own.name) ||
+    if (!gb_fleet_name_of(kv->key, prefix, &name) || gb_name_equal(&name, &check->fleet->own.name) ||
         gb_fleet_node_of(name.s, kv, NULL, &node, NULL) < 0 || node.url_count == 0)
         return;
-    at = fresh->count < PEERS_MAX ? (uint32_t)fresh->count++ : at;
-    snprintf(fresh->peers[at].url, sizeof(fresh->peers[at].url), "%s/livez", node.urls[0].url);
+    at = check->count < PEERS_MAX ? (uint32_t)check->count++ : at;
+    snprintf(check->peers[at].url, sizeof(check->peers[at].url), "%s/livez", node.urls[0].url);
 }
 
 static void on_nodes(struct gb_etcd_call *call) {
-    struct gb_fresh *fresh = call->arg;
-    struct gb_fleet *fleet = fresh->fleet;
+    struct gb_peer_check *check = call->arg;
+    struct gb_fleet *fleet = check->fleet;
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     char prefix[GB_FLEET_KEY_SIZE];
     size_t i;
@@ -107,47 +107,47 @@ static void on_nodes(struct gb_etcd_call *call) {
         if (call->ask.too_long)
             end(fleet);
         else
-            fresh_cancel(fleet);
+            peer_check_cancel(fleet);
         return;
     }
     gb_fleet_key(fleet, "nodes", "", NULL, prefix);
     for (i = 0; i < kvs->count; i++)
-        choose(fresh, &kvs->items[i], prefix, i);
-    for (i = 0; i < fresh->count; i++)
-        ask(fresh, &fresh->peers[i]);
-    if (fresh->open == 0)
+        choose(check, &kvs->items[i], prefix, i);
+    for (i = 0; i < check->count; i++)
+        ask(check, &check->peers[i]);
+    if (check->open == 0)
         end(fleet);
 }
 
 /* Whether this process has just begun, and does not know yet whether others doubt the directory: asks them. */
-static bool fresh_look(struct gb_fleet *fleet) {
-    struct gb_fresh *fresh = fleet->member.fresh;
+static bool check_peers(struct gb_fleet *fleet) {
+    struct gb_peer_check *check = fleet->member.peer_check;
     struct gb_txn txn = {0};
     struct gb_txn_range range = {.limit = NODES_READ};
     char key[GB_FLEET_KEY_SIZE];
     char last[GB_FLEET_KEY_SIZE];
 
-    if (!atomic_load(&fleet->fresh))
+    if (!atomic_load(&fleet->starting))
         return false;
     if (fleet->etcd.as) { /* a hub tells with each answer */
-        atomic_store(&fleet->fresh, false);
+        atomic_store(&fleet->starting, false);
         return false;
     }
-    if (fresh)
+    if (check)
         return true;
-    fresh = fleet->member.fresh = calloc(1, sizeof(*fresh));
-    if (!fresh)
+    check = fleet->member.peer_check = calloc(1, sizeof(*check));
+    if (!check)
         return true;
-    fresh->fleet = fleet;
+    check->fleet = fleet;
     gb_fleet_read_meta(fleet, &txn, false);
     gb_fleet_key(fleet, "nodes", "", NULL, key);
     gb_prefix_end(key, last, sizeof(last));
     range.key = key;
     range.end = last;
     gb_txn_get(&txn, &range);
-    fresh->call.arg = fresh;
-    fresh->call.done = on_nodes;
-    gb_etcd_send(&fleet->etcd, &fresh->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), true,
+    check->call.arg = check;
+    check->call.done = on_nodes;
+    gb_etcd_send(&fleet->etcd, &check->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), true,
                  GB_ETCD_PROBE);
     return true;
 }
@@ -176,35 +176,35 @@ static bool differs(uint64_t a, uint64_t b, uint64_t of) {
     return (a > b ? a - b : b - a) > of / 20;
 }
 
-static bool worth_telling(const struct gb_fleet *fleet, const struct gb_fleet_alive *now,
-                          const struct gb_fleet_node *node) {
+static bool worth_publishing(const struct gb_fleet *fleet, const struct gb_fleet_alive *now,
+                             const struct gb_fleet_node *node) {
     const struct gb_member *m = &fleet->member;
-    bool changed = now->count != m->told.count;
+    bool changed = now->count != m->published.count;
     size_t i;
 
-    if (now->draining != m->told.draining)
+    if (now->draining != m->published.draining)
         return true;
     for (i = 0; i < now->count && !changed; i++)
-        changed = differs(now->free_bytes[i], m->told.free_bytes[i], node->devices[i].bytes) ||
-                  differs(now->committed_bytes[i], m->told.committed_bytes[i], node->devices[i].bytes);
-    return changed && gb_boot_ms() - m->told_ms >= 3 * gb_member_third_ms(fleet) / 2;
+        changed = differs(now->free_bytes[i], m->published.free_bytes[i], node->devices[i].bytes) ||
+                  differs(now->committed_bytes[i], m->published.committed_bytes[i], node->devices[i].bytes);
+    return changed && gb_boot_ms() - m->published_ms >= 3 * gb_member_third_ms(fleet) / 2;
 }
 
-static void on_told(struct gb_etcd_call *call) {
+static void on_published(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     struct gb_member *m = &fleet->member;
 
     if (call->error.code != GB_OK || call->refusal != 0 || !call->txn.succeeded) {
-        m->told = (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* with the next renewal */
+        m->published = (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* with the next renewal */
         return;
     }
     m->alive_revision = call->txn.revision;
     fleet->etcd.full = false;
-    if (m->told.draining != atomic_load(&fleet->draining))
-        gb_member_tell(fleet);
+    if (m->published.draining != atomic_load(&fleet->draining))
+        gb_member_publish(fleet);
 }
 
-void gb_member_tell(struct gb_fleet *fleet) {
+void gb_member_publish(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
     struct gb_fleet_alive now;
     struct gb_fleet_node node;
@@ -215,19 +215,19 @@ void gb_member_tell(struct gb_fleet *fleet) {
     if (!m->held || m->write.open)
         return;
     member_describe(fleet, &now, &node);
-    if (!worth_telling(fleet, &now, &node))
+    if (!worth_publishing(fleet, &now, &node))
         return;
     text = gb_fleet_alive_write(&now, m->old_alive, NULL);
     if (!text)
         return;
-    m->told = now;
-    m->told_ms = gb_boot_ms();
+    m->published = now;
+    m->published_ms = gb_boot_ms();
     gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
     gb_fleet_compare_meta(fleet, &txn);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, key, m->alive_revision);
     gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
     m->write.arg = fleet;
-    m->write.done = on_told;
+    m->write.done = on_published;
     gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), false,
                  GB_ETCD_PROBE);
     free(text);
@@ -237,7 +237,7 @@ void gb_member_tell(struct gb_fleet *fleet) {
 
 /* A node's life: look, test for a twin, take or adopt the lease, enter, and renew. */
 
-static void look(void *arg);
+static void begin_join(void *arg);
 static void renew(void *arg);
 static void poll_records(struct gb_fleet *fleet);
 
@@ -265,34 +265,34 @@ static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, voi
 
 /* The lease was renewed by what was sent then. If it had run out by then, sessions may be others' by now, though the
  * directory has kept the lease: one that is started again or restored gives all leases their whole length. */
-static void live_until(struct gb_fleet *fleet, const struct gb_etcd_call *call) {
+static void extend_lease(struct gb_fleet *fleet, const struct gb_etcd_call *call) {
     struct gb_member *m = &fleet->member;
 
-    if (call->sent_ms >= m->lived_ms) {
-        m->broken = true;
-        m->compares = true;
+    if (call->sent_ms >= m->lapse_ms) {
+        m->lapsed = true;
+        m->must_reconcile = true;
         m->reconciled = false;
     }
     m->deadline_ms = call->sent_ms + (uint64_t)call->lease.ttl_s * 1000;
-    m->lived_ms = m->deadline_ms;
+    m->lapse_ms = m->deadline_ms;
 }
 
 /* --- another time ------------------------------------------------------------------------------------------------- */
 
 /* No lease is held any more, as far as this node knows. */
-static void let_go(struct gb_fleet *fleet) {
+static void reset(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
 
     gb_etcd_cancel(&m->call);
     gb_etcd_cancel(&m->write);
     gb_etcd_cancel(&m->space);
-    gb_reconcile_cancel(m->reconcile);
-    gb_doubts_cancel(fleet);
+    gb_reconcile_all_cancel(m->reconcile);
+    gb_suspects_cancel(fleet);
     m->reconcile = NULL;
     m->held = false;
     m->reconciled = false;
     m->deadline_ms = 0;
-    gb_member_be_sure(fleet);
+    gb_member_update_validity(fleet);
     m->failing_ms = 0;
     m->test_ms = 0;
 }
@@ -304,11 +304,11 @@ static void retry(struct gb_fleet *fleet, enum gb_fleet_state state, const struc
     uint64_t third = gb_member_third_ms(fleet);
     uint64_t at = now + third / 2 + chance(third / 2 + 1);
 
-    let_go(fleet);
+    reset(fleet);
     if (fleet->etcd.majority.retry_ms > now)
         at = fleet->etcd.majority.retry_ms;
     gb_fleet_set_state(fleet, state, why);
-    gb_timer_set(&fleet->timers, &m->timer, at, look, fleet);
+    gb_timer_set(&fleet->timers, &m->timer, at, begin_join, fleet);
 }
 
 static void duplicate(struct gb_fleet *fleet, const char *what) {
@@ -322,10 +322,10 @@ static void duplicate(struct gb_fleet *fleet, const char *what) {
 static void expire(struct gb_fleet *fleet, const char *what) {
     struct gb_error why = GB_ERROR_INIT;
 
-    let_go(fleet);
+    reset(fleet);
     gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE, "%s", what);
     gb_fleet_set_state(fleet, GB_FLEET_EXPIRED, &why);
-    look(fleet);
+    begin_join(fleet);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -397,7 +397,7 @@ static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, 
     if ((m->meta_uuid[0] == '\0' && learn_fleet(fleet, meta, err) < 0) || gb_fleet_check_meta(fleet, meta, err) < 0)
         return -1;
     if (m->cluster_id != 0 && m->cluster_id != call->txn.cluster_id)
-        gb_etcd_went_back(&fleet->etcd);
+        gb_etcd_rolled_back(&fleet->etcd);
     fleet->etcd.cluster_id = m->cluster_id = call->txn.cluster_id;
     m->meta_created = meta->items[0].create_revision;
     return 0;
@@ -436,7 +436,7 @@ static int check_name(struct gb_fleet *fleet, const struct gb_kvs *owned, struct
 
 static void ask_ttl(void *arg);
 
-static void on_look(struct gb_etcd_call *call) {
+static void on_join_read(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     struct gb_member *m = &fleet->member;
     struct gb_error err = call->error;
@@ -446,7 +446,7 @@ static void on_look(struct gb_etcd_call *call) {
         retry(fleet, GB_FLEET_ALONE, &err);
         return;
     }
-    fresh_look(fleet);
+    check_peers(fleet);
     if (keep(gb_txn_result(&call->txn, 1), &m->old_node, &m->node_revision) < 0 ||
         keep(gb_txn_result(&call->txn, 2), &m->old_alive, &m->alive_revision) < 0) {
         gb_error_set(&err, GB_ERR_SATURATED, "no memory to join");
@@ -465,7 +465,7 @@ static void on_look(struct gb_etcd_call *call) {
     ask_ttl(fleet);
 }
 
-static void look(void *arg) {
+static void begin_join(void *arg) {
     struct gb_fleet *fleet = arg;
     struct gb_txn txn = {0};
     struct gb_txn_range owned = {.limit = 1, .keys_only = true};
@@ -483,7 +483,7 @@ static void look(void *arg) {
     owned.key = key;
     owned.end = end;
     gb_txn_get(&txn, &owned);
-    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_look);
+    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_join_read);
 }
 
 /* --- the test for a twin ------------------------------------------------------------------------------------------ */
@@ -499,7 +499,7 @@ static void on_adopted(struct gb_etcd_call *call) {
     } else if (call->lease.ttl_s <= 0) {
         grant(fleet);
     } else {
-        live_until(fleet, call);
+        extend_lease(fleet, call);
         enter(fleet);
     }
 }
@@ -510,7 +510,7 @@ static void on_given_back(struct gb_etcd_call *call) {
     if (call->error.code != GB_OK)
         retry(fleet, GB_FLEET_ALONE, &call->error);
     else
-        look(fleet);
+        begin_join(fleet);
 }
 
 /* No one renews the lease: it was this node's before. */
@@ -545,7 +545,7 @@ static bool has_risen(const struct gb_member *m, const struct gb_etcd_call *call
 }
 
 /* Joining takes a while now. A node that was a duplicate stays one until the test is over. */
-static void say_tests(struct gb_fleet *fleet) {
+static void set_testing(struct gb_fleet *fleet) {
     struct gb_error why = GB_ERROR_INIT;
 
     gb_error_set(&why, GB_ERR_DIRECTORY_UNAVAILABLE, "waits to see whether another process renews this node's lease");
@@ -577,7 +577,7 @@ static void on_ttl(struct gb_etcd_call *call) {
     } else if (m->test_ms == 0) {
         m->test_ms = now;
         m->test_ttl = call->lease.ttl_s;
-        say_tests(fleet);
+        set_testing(fleet);
         gb_timer_set(&fleet->timers, &m->timer, now + sample_ms(fleet), ask_ttl, fleet);
     } else if (has_risen(m, call)) {
         duplicate(fleet, "another process with the same state folder is joined: was it copied?");
@@ -604,9 +604,9 @@ static void on_granted(struct gb_etcd_call *call) {
         retry(fleet, GB_FLEET_ALONE, &call->error);
     } else if (call->refusal != 0) { /* a twin was faster, or an answer was lost */
         fleet->member.held = false;
-        look(fleet);
+        begin_join(fleet);
     } else {
-        live_until(fleet, call);
+        extend_lease(fleet, call);
         enter(fleet);
     }
 }
@@ -631,11 +631,11 @@ static void on_entered(struct gb_etcd_call *call) {
         m->alive_revision = alive->items[0].mod_revision; /* the first answer was lost */
     } else {
         m->held = false; /* something has changed: from the beginning, but not in a tight circle */
-        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + 100, look, fleet);
+        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + 100, begin_join, fleet);
         return;
     }
     m->held = true;
-    m->told_ms = gb_boot_ms();
+    m->published_ms = gb_boot_ms();
     m->failing_ms = 0;
     m->rotated = false;
     poll_records(fleet);
@@ -651,9 +651,9 @@ static void enter(struct gb_fleet *fleet) {
     char *node_text;
     char *alive_text;
 
-    member_describe(fleet, &m->told, &node);
+    member_describe(fleet, &m->published, &node);
     node_text = gb_fleet_node_write(&node, m->old_node, &err);
-    alive_text = gb_fleet_alive_write(&m->told, m->old_alive, &err);
+    alive_text = gb_fleet_alive_write(&m->published, m->old_alive, &err);
     if (!node_text || !alive_text) {
         free(node_text);
         free(alive_text);
@@ -710,37 +710,37 @@ static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error
     struct gb_member *m = &fleet->member;
 
     m->reconcile = NULL;
-    m->compares = m->compares || !ok;
+    m->must_reconcile = m->must_reconcile || !ok;
     m->reconciled = m->reconciled || ok;
-    m->broken = m->broken && !ok;
-    gb_member_be_sure(fleet);
+    m->lapsed = m->lapsed && !ok;
+    gb_member_update_validity(fleet);
     if (m->reconciled) {
-        gb_member_say(fleet);
+        gb_member_update_state(fleet);
         gb_unregister_sweep(fleet);
-        gb_doubts_sweep(fleet);
+        gb_suspects_check(fleet);
     } else {
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why); /* the next renewal takes it up again */
     }
 }
 
 /* All is as it should be. */
-static void hold(struct gb_fleet *fleet) {
+static void after_renewal(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
     struct gb_error err = GB_ERROR_INIT;
 
     m->failing_ms = 0;
     renew_later(fleet);
-    gb_member_tell(fleet);
-    gb_restored_ask_space(fleet);
+    gb_member_publish(fleet);
+    gb_member_check_space(fleet);
     if (m->reconciled) {
-        gb_member_say(fleet);
+        gb_member_update_state(fleet);
         gb_unregister_sweep(fleet);
-        gb_doubts_sweep(fleet);
+        gb_suspects_check(fleet);
     }
-    if (!fresh_look(fleet) && (!m->reconciled || m->compares) && !m->reconcile) {
-        m->compares = false;
-        m->mark_revision = 0;
-        m->reconcile = gb_reconcile_start(fleet, on_reconciled);
+    if (!check_peers(fleet) && (!m->reconciled || m->must_reconcile) && !m->reconcile) {
+        m->must_reconcile = false;
+        m->last_write_revision = 0;
+        m->reconcile = gb_reconcile_all_start(fleet, on_reconciled);
         if (!m->reconcile && gb_error_set(&err, GB_ERR_SATURATED, "no memory to join") < 0)
             gb_fleet_set_state(fleet, GB_FLEET_ALONE, &err);
     }
@@ -752,16 +752,17 @@ static void on_rotated(struct gb_etcd_call *call) {
 
 /* What this node wrote last is there, or was changed or deleted by another: else all that was written since a moment
  * before is lost. */
-static void compare_mark(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
+static void check_last_write(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
     struct gb_member *m = &fleet->member;
     int64_t revision = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
 
-    if (m->mark_revision == 0 || m->mark_revision != m->asked_mark || revision == m->mark_revision)
+    if (m->last_write_revision == 0 || m->last_write_revision != m->polled_write_revision ||
+        revision == m->last_write_revision)
         return;
-    if (revision > 0 && revision < m->mark_revision)
-        gb_etcd_went_back(&fleet->etcd);
-    m->compares = true;
-    m->mark_revision = 0;
+    if (revision > 0 && revision < m->last_write_revision)
+        gb_etcd_rolled_back(&fleet->etcd);
+    m->must_reconcile = true;
+    m->last_write_revision = 0;
 }
 
 static void on_polled(struct gb_etcd_call *call) {
@@ -794,18 +795,18 @@ static void on_polled(struct gb_etcd_call *call) {
     }
     if (!m->write.open) {
         if (alive->items[0].mod_revision < m->alive_revision) /* what this node wrote last is lost */
-            gb_etcd_went_back(&fleet->etcd);
+            gb_etcd_rolled_back(&fleet->etcd);
         m->alive_revision = alive->items[0].mod_revision;
     }
     m->polled_ms = gb_boot_ms();
-    compare_mark(fleet, gb_txn_result(&call->txn, 3));
+    check_last_write(fleet, gb_txn_result(&call->txn, 3));
     gb_keys_learn(fleet, gb_txn_result(&call->txn, 2));
     rotation = m->rotated ? NULL : gb_keys_rotation(fleet);
     if (rotation) {
         m->rotated = true;
         send(fleet, GB_ETCD_TXN, rotation, on_rotated);
     } else {
-        hold(fleet);
+        after_renewal(fleet);
     }
 }
 
@@ -823,9 +824,9 @@ static void poll_records(struct gb_fleet *fleet) {
     keys.key = key;
     keys.end = end;
     gb_txn_get(&txn, &keys);
-    fleet->member.asked_mark = fleet->member.mark_revision;
-    if (fleet->member.mark_revision > 0) {
-        gb_fleet_key(fleet, "sessions", fleet->member.mark.s, NULL, key);
+    fleet->member.polled_write_revision = fleet->member.last_write_revision;
+    if (fleet->member.last_write_revision > 0) {
+        gb_fleet_key(fleet, "sessions", fleet->member.last_write.s, NULL, key);
         gb_fleet_get(&txn, key, false);
     }
     send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_polled);
@@ -843,15 +844,15 @@ static void on_renewed(struct gb_etcd_call *call) {
         expire(fleet, "this node's lease ran out before it was renewed");
         return;
     }
-    live_until(fleet, call);
-    gb_member_be_sure(fleet);
+    extend_lease(fleet, call);
+    gb_member_update_validity(fleet);
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);
     /* The records cost the directory twice what the lease does, and change rarely. */
-    if (m->reconciled && !m->compares && m->failing_ms == 0 &&
+    if (m->reconciled && !m->must_reconcile && m->failing_ms == 0 &&
         gb_boot_ms() - m->polled_ms < 2 * gb_member_third_ms(fleet))
-        hold(fleet);
+        after_renewal(fleet);
     else
         poll_records(fleet);
 }
@@ -869,13 +870,13 @@ static void renew(void *arg) {
 void gb_member_start(struct gb_fleet *fleet) {
     fleet->member.renew = renew;
     fleet->etcd.most_ms = (unsigned)gb_member_third_ms(fleet);
-    look(fleet);
+    begin_join(fleet);
 }
 
 void gb_member_cancel(struct gb_fleet *fleet) {
     gb_timer_clear(&fleet->timers, &fleet->member.timer);
-    fresh_cancel(fleet);
-    let_go(fleet);
+    peer_check_cancel(fleet);
+    reset(fleet);
 }
 
 void gb_member_done(struct gb_fleet *fleet) {

@@ -8,6 +8,6 @@ void gb_member_cancel(struct gb_fleet *fleet);
 void gb_member_done(struct gb_fleet *fleet);
 
 /* Tells of a change at once. */
-void gb_member_tell(struct gb_fleet *fleet);
+void gb_member_publish(struct gb_fleet *fleet);
 
 #endif

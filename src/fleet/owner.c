@@ -25,8 +25,8 @@ struct registering {
     char *record;
     int64_t replaces; /* the revision of a record that may go: this node's own, which is to be unregistered, that of a
                        * session that was deleted, or the one that is taken over; 0: none */
-    bool takes;
-    bool holds;
+    bool takes_over;
+    bool from_copies;
     bool empty;
     char claim[GB_FLEET_CLAIM_SIZE]; /* holds: the given one */
     struct gb_name from;             /* takes: the node that has it, and must not be alive */
@@ -34,7 +34,7 @@ struct registering {
     unsigned tries;
     bool asked_again;
     bool made;
-    bool left;
+    bool cancelled;
 };
 
 static void attempt(struct registering *r);
@@ -48,15 +48,15 @@ static void give_registered(struct gb_job *job, struct gb_fleet_ask *ask) {
     to->owner = r->owner;
 }
 
-static void see_left(struct gb_job *job) {
-    gb_container_of(job, struct registering, job)->left = !job->asks;
+static void note_cancelled(struct gb_job *job) {
+    gb_container_of(job, struct registering, job)->cancelled = !job->asks;
 }
 
 /* One that has been left is not wanted: its claim is known to no one. */
 static void free_registering(struct gb_job *job) {
     struct registering *r = gb_container_of(job, struct registering, job);
 
-    if (r->left && r->made)
+    if (r->cancelled && r->made)
         gb_fleet_unregister(job->fleet, &r->session.name, r->session.claim, false);
     free(r->record);
 }
@@ -120,7 +120,7 @@ static void give_up(struct registering *r, const struct gb_error *why, bool carr
 
 /* The record is written for that epoch. */
 static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err) {
-    uint64_t floor = r->takes ? 0 : gb_restored_floor(r->job.fleet, &r->session.name);
+    uint64_t floor = r->takes_over ? 0 : gb_epoch_floor(r->job.fleet, &r->session.name);
 
     r->session.epoch = epoch > floor ? epoch : floor + 1;
     free(r->record);
@@ -166,9 +166,9 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
             gb_job_fail(&r->job, &err);
         } else if (strcmp(there.claim, r->session.claim) == 0) {
             registered(r); /* the first answer was lost */
-        } else if (r->takes) {
+        } else if (r->takes_over) {
             read_taken(r);
-        } else if (there.released || gb_unregister_lacks(fleet, there.claim)) {
+        } else if (there.released || gb_unregister_is_missing(fleet, there.claim)) {
             gb_error_set(
                 &err, GB_ERR_OWNER_UNKNOWN,
                 "the node \"%s\" has not got the session \"%s\", which the directory says: whether another has "
@@ -176,7 +176,7 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
                 there.node.s, there.name.s);
             gb_job_fail(&r->job, &err);
         } else if (there.deleted ||
-                   (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_waits(fleet, there.claim))) {
+                   (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_is_queued(fleet, there.claim))) {
             replace(r, &there, kv->mod_revision);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && !r->asked_again) {
             /* It may have been unregistered between that reading and now. */
@@ -189,7 +189,7 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
         }
         return;
     }
-    if (r->takes) {
+    if (r->takes_over) {
         read_taken(r);
         return;
     }
@@ -213,7 +213,7 @@ static void on_registered(struct gb_etcd_call *call) {
         else
             give_up(r, &err, call->carried || r->tries > 1);
     } else if (call->refusal == 0 && call->txn.succeeded) {
-        gb_member_mark(r->job.fleet, &r->session.name, call->txn.revision);
+        gb_member_note_write(r->job.fleet, &r->session.name, call->txn.revision);
         registered(r);
     } else if (gb_fleet_check_meta(r->job.fleet, gb_txn_result(&call->txn, 0), &err) < 0) {
         gb_job_fail(&r->job, &err);
@@ -224,7 +224,7 @@ static void on_registered(struct gb_etcd_call *call) {
 
 /* One that is taken over is its tenant's already. */
 static bool has_guard(const struct registering *r) {
-    return !r->takes && r->session.tenant.s[0] != '\0';
+    return !r->takes_over && r->session.tenant.s[0] != '\0';
 }
 
 static void send_attempt(struct registering *r) {
@@ -242,7 +242,7 @@ static void send_attempt(struct registering *r) {
     gb_fleet_compare_meta(fleet, &txn);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, session_key, r->replaces);
     gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, fleet->member.alive_revision);
-    if (r->takes) {
+    if (r->takes_over) {
         gb_fleet_key(fleet, "alive", r->from.s, NULL, from_key);
         gb_txn_compare(&txn, GB_TXN_CREATED, from_key, 0);
         gb_fleet_key(fleet, "owned", r->from.s, r->session.name.s, from_key);
@@ -295,7 +295,7 @@ static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
     struct gb_fleet *fleet = r->job.fleet;
     uint64_t chance = 0;
 
-    gb_etcd_look(&fleet->etcd);
+    gb_etcd_check_connections(&fleet->etcd);
     if (!fleet->member.held || fleet->stat.state != GB_FLEET_JOINED)
         return gb_fleet_not_joined(fleet, err);
     if (fleet->etcd.lost)
@@ -305,7 +305,7 @@ static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
     if (gb_random(&chance, sizeof(chance), err) < 0)
         return -1;
     r->session.node = fleet->own.name;
-    if (r->holds) {
+    if (r->from_copies) {
         memcpy(r->session.claim, r->claim, sizeof(r->claim));
         return set_epoch(r, epoch, err);
     }
@@ -330,11 +330,11 @@ static void ask(struct gb_fleet *fleet, struct gb_fleet_register *session, void 
 
     if (r) {
         r->session = session->session;
-        r->holds = session->holds;
+        r->from_copies = session->from_copies;
         r->empty = session->empty;
         memcpy(r->claim, session->session.claim, sizeof(r->claim));
         r->job.give = give_registered;
-        r->job.ending = see_left;
+        r->job.ending = note_cancelled;
         r->job.free = free_registering;
     }
     gb_job_ask(fleet, r ? &r->job : NULL, &session->ask);
@@ -417,7 +417,7 @@ static void on_taken(struct gb_etcd_call *call) {
                      there.name.s);
     /* A takeover of this node before, which is to be given back, is gone on with. */
     else if (gb_name_equal(&there.node, &r->job.fleet->own.name) &&
-             (!there.former.node.s[0] || !gb_unregister_waits(r->job.fleet, there.claim)))
+             (!there.former.node.s[0] || !gb_unregister_is_queued(r->job.fleet, there.claim)))
         gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
                      "the directory says that this node has the session \"%s\", which is being put right; try again",
                      there.name.s);
@@ -425,15 +425,15 @@ static void on_taken(struct gb_etcd_call *call) {
         gb_job_fail(&r->job, &err);
         return;
     }
-    if (r->holds && !leave_holders(r, &there, &err)) {
+    if (r->from_copies && !leave_holders(r, &there, &err)) {
         gb_job_fail(&r->job, &err);
         return;
     }
-    if (!r->holds && !r->empty && has_copies(&there, &err)) {
+    if (!r->from_copies && !r->empty && has_copies(&there, &err)) {
         gb_job_fail(&r->job, &err);
         return;
     }
-    if (!r->holds)
+    if (!r->from_copies)
         there.holder_count = 0; /* it begins empty: what they have is no part of it */
     r->session = there;
     if (!gb_name_equal(&there.node, &r->job.fleet->own.name)) {
@@ -461,11 +461,11 @@ static void read_taken(struct registering *r) {
 static void start_taking(struct gb_job *job) {
     struct registering *r = gb_container_of(job, struct registering, job);
 
-    r->takes = true;
+    r->takes_over = true;
     read_taken(r);
 }
 
-void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session) {
+void gb_fleet_take_over(struct gb_fleet *fleet, struct gb_fleet_register *session) {
     ask(fleet, session, start_taking);
 }
 
@@ -473,9 +473,9 @@ void gb_fleet_take(struct gb_fleet *fleet, struct gb_fleet_register *session) {
 
 /* A session of this node is given to another one, which has its bytes already. One transaction decides it. */
 
-#define HAND_TRIES_MAX 6
+#define TRANSFER_TRIES_MAX 6
 
-struct handing {
+struct transferring {
     struct gb_job job;
     struct gb_fleet_session session; /* as it is here, then as it is there */
     uint64_t epoch;                  /* there */
@@ -486,18 +486,18 @@ struct handing {
     struct gb_timer timer;
 };
 
-static void read_records(struct handing *h);
+static void read_records(struct transferring *h);
 
-static void give_handed(struct gb_job *job, struct gb_fleet_ask *ask) {
-    struct handing *h = gb_container_of(job, struct handing, job);
-    struct gb_fleet_hand *hand = gb_container_of(ask, struct gb_fleet_hand, ask);
+static void give_transferred(struct gb_job *job, struct gb_fleet_ask *ask) {
+    struct transferring *h = gb_container_of(job, struct transferring, job);
+    struct gb_fleet_transfer *transfer = gb_container_of(ask, struct gb_fleet_transfer, ask);
 
     if (job->error.code == GB_OK)
-        hand->session = h->session;
-    hand->undecided = job->error.code != GB_OK && h->undecided;
+        transfer->session = h->session;
+    transfer->undecided = job->error.code != GB_OK && h->undecided;
 }
 
-static void handed(struct handing *h) {
+static void transferred(struct transferring *h) {
     struct gb_fleet *fleet = h->job.fleet;
 
     h->session.epoch = h->epoch;
@@ -512,7 +512,7 @@ static void handed(struct handing *h) {
 /* --- the transaction ---------------------------------------------------------------------------------------------- */
 
 static void ask_again(void *arg) {
-    struct handing *h = arg;
+    struct transferring *h = arg;
 
     h->job.deadline_ms = gb_boot_ms() + GB_FLEET_CALL_MS;
     read_records(h);
@@ -520,29 +520,29 @@ static void ask_again(void *arg) {
 
 /* Until the directory has said what became of a transaction, the session is neither this node's nor the other's: then
  * requests for it are refused. */
-static void wait(struct handing *h) {
+static void await_outcome(struct transferring *h) {
     struct gb_fleet *fleet = h->job.fleet;
 
-    gb_doubt_add(fleet, &h->session.name, h->epoch, GB_DOUBT_EPOCH);
+    gb_suspect_add(fleet, &h->session.name, h->epoch, GB_SUSPECT_UNCERTAIN);
     gb_timer_set(&fleet->timers, &h->timer, gb_etcd_again_ms(&fleet->etcd), ask_again, h);
 }
 
 static void cancel(struct gb_job *job) {
-    gb_timer_clear(&job->fleet->timers, &gb_container_of(job, struct handing, job)->timer);
+    gb_timer_clear(&job->fleet->timers, &gb_container_of(job, struct transferring, job)->timer);
 }
 
-static void fail(struct handing *h, const struct gb_error *err) {
+static void fail(struct transferring *h, const struct gb_error *err) {
     if (h->undecided)
-        wait(h);
+        await_outcome(h);
     else
         gb_job_fail(&h->job, err);
 }
 
 /* Records have changed since they were read. */
-static void again(struct handing *h) {
+static void again(struct transferring *h) {
     struct gb_error err = GB_ERROR_INIT;
 
-    if (++h->tries < HAND_TRIES_MAX) {
+    if (++h->tries < TRANSFER_TRIES_MAX) {
         read_records(h);
         return;
     }
@@ -552,11 +552,11 @@ static void again(struct handing *h) {
 }
 
 static void on_given(struct gb_etcd_call *call) {
-    struct handing *h = gb_container_of((struct gb_job *)call->arg, struct handing, job);
+    struct transferring *h = gb_container_of((struct gb_job *)call->arg, struct transferring, job);
     struct gb_error err = call->error;
 
     if (err.code == GB_OK && call->refusal == 0 && call->txn.succeeded) {
-        handed(h);
+        transferred(h);
         return;
     }
     if (err.code == GB_OK) {
@@ -567,7 +567,7 @@ static void on_given(struct gb_etcd_call *call) {
     fail(h, &err);
 }
 
-static void give(struct handing *h, const struct gb_fleet_session *there, int64_t revision, int64_t own_alive,
+static void give(struct transferring *h, const struct gb_fleet_session *there, int64_t revision, int64_t own_alive,
                  int64_t to_alive) {
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_error err = GB_ERROR_INIT;
@@ -605,7 +605,7 @@ static void give(struct handing *h, const struct gb_fleet_session *there, int64_
 
 /* --- what it depends on ------------------------------------------------------------------------------------------- */
 
-static int check_owner(struct handing *h, const struct gb_fleet_session *there, const struct gb_kvs *own,
+static int check_owner(struct transferring *h, const struct gb_fleet_session *there, const struct gb_kvs *own,
                        const struct gb_kvs *to, struct gb_error *err) {
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_fleet_alive record;
@@ -621,7 +621,7 @@ static int check_owner(struct handing *h, const struct gb_fleet_session *there, 
 }
 
 static void on_records(struct gb_etcd_call *call) {
-    struct handing *h = gb_container_of((struct gb_job *)call->arg, struct handing, job);
+    struct transferring *h = gb_container_of((struct gb_job *)call->arg, struct transferring, job);
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     const struct gb_kvs *own = gb_txn_result(&call->txn, 2);
     const struct gb_kvs *to = gb_txn_result(&call->txn, 3);
@@ -629,7 +629,7 @@ static void on_records(struct gb_etcd_call *call) {
     struct gb_error err = GB_ERROR_INIT;
 
     if (h->undecided && call->error.code != GB_OK) {
-        wait(h);
+        await_outcome(h);
         return;
     }
     if (gb_job_check(&h->job) < 0)
@@ -637,7 +637,7 @@ static void on_records(struct gb_etcd_call *call) {
     gb_own_record_read(kvs, &h->session.name, &there, &err);
     if (err.code == GB_OK && strcmp(there.claim, h->claim) == 0) {
         h->epoch = there.epoch;
-        handed(h); /* the first answer was lost */
+        transferred(h); /* the first answer was lost */
         return;
     }
     if (err.code == GB_OK && check_owner(h, &there, own, to, &err) == 0) {
@@ -650,7 +650,7 @@ static void on_records(struct gb_etcd_call *call) {
     fail(h, &err);
 }
 
-static void read_records(struct handing *h) {
+static void read_records(struct transferring *h) {
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
@@ -666,7 +666,7 @@ static void read_records(struct handing *h) {
 }
 
 static void start(struct gb_job *job) {
-    struct handing *h = gb_container_of(job, struct handing, job);
+    struct transferring *h = gb_container_of(job, struct transferring, job);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!job->fleet->member.held || job->fleet->stat.state != GB_FLEET_JOINED)
@@ -680,17 +680,17 @@ static void start(struct gb_job *job) {
 
 /* --- asked from outside ------------------------------------------------------------------------------------------- */
 
-void gb_fleet_hand(struct gb_fleet *fleet, struct gb_fleet_hand *hand) {
-    struct handing *h = gb_job_new(fleet, sizeof(*h), start);
+void gb_fleet_transfer(struct gb_fleet *fleet, struct gb_fleet_transfer *transfer) {
+    struct transferring *h = gb_job_new(fleet, sizeof(*h), start);
 
     if (h) {
-        h->session = hand->session;
-        h->to = hand->to;
-        memcpy(h->claim, hand->claim, sizeof(h->claim));
-        h->job.give = give_handed;
+        h->session = transfer->session;
+        h->to = transfer->to;
+        memcpy(h->claim, transfer->claim, sizeof(h->claim));
+        h->job.give = give_transferred;
         h->job.cancel = cancel;
     }
-    gb_job_ask(fleet, h ? &h->job : NULL, &hand->ask);
+    gb_job_ask(fleet, h ? &h->job : NULL, &transfer->ask);
 }
 
 int gb_fleet_claim_make(struct gb_fleet *fleet, char ret[GB_FLEET_CLAIM_SIZE], struct gb_error *err) {
@@ -712,16 +712,16 @@ int gb_fleet_claim_make(struct gb_fleet *fleet, char ret[GB_FLEET_CLAIM_SIZE], s
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-struct holding {
+struct holder_write {
     struct gb_job job;
     struct gb_fleet_session session;
     unsigned tries;
 };
 
-static void read_record(struct holding *h);
+static void read_record(struct holder_write *h);
 
 static void on_written(struct gb_etcd_call *call) {
-    struct holding *h = gb_container_of((struct gb_job *)call->arg, struct holding, job);
+    struct holder_write *h = gb_container_of((struct gb_job *)call->arg, struct holder_write, job);
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_error err = call->error;
 
@@ -736,14 +736,14 @@ static void on_written(struct gb_etcd_call *call) {
         gb_job_fail(&h->job, &err);
         return;
     }
-    gb_member_mark(fleet, &h->session.name, call->txn.revision);
+    gb_member_note_write(fleet, &h->session.name, call->txn.revision);
     pthread_mutex_lock(&fleet->lock);
     gb_find_cache_forget(fleet->finds, &h->session.name);
     pthread_mutex_unlock(&fleet->lock);
     gb_job_end(&h->job);
 }
 
-static void write_record(struct holding *h, const struct gb_fleet_session *there, int64_t revision) {
+static void write_record(struct holder_write *h, const struct gb_fleet_session *there, int64_t revision) {
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_fleet_session next = *there;
     struct gb_error err = GB_ERROR_INIT;
@@ -776,7 +776,7 @@ static void write_record(struct holding *h, const struct gb_fleet_session *there
 }
 
 static void on_record(struct gb_etcd_call *call) {
-    struct holding *h = gb_container_of((struct gb_job *)call->arg, struct holding, job);
+    struct holder_write *h = gb_container_of((struct gb_job *)call->arg, struct holder_write, job);
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     struct gb_fleet_session there;
     struct gb_error err = GB_ERROR_INIT;
@@ -790,7 +790,7 @@ static void on_record(struct gb_etcd_call *call) {
         gb_job_fail(&h->job, &err);
 }
 
-static void read_record(struct holding *h) {
+static void read_record(struct holder_write *h) {
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
@@ -801,16 +801,16 @@ static void read_record(struct holding *h) {
     gb_job_txn(&h->job, &txn, GB_ETCD_MAJORITY, on_record);
 }
 
-static void start_holding(struct gb_job *job) {
-    read_record(gb_container_of(job, struct holding, job));
+static void start_holder_write(struct gb_job *job) {
+    read_record(gb_container_of(job, struct holder_write, job));
 }
 
-void gb_fleet_hold(struct gb_fleet *fleet, struct gb_fleet_hold *hold) {
-    struct holding *h = gb_job_new(fleet, sizeof(*h), start_holding);
+void gb_fleet_set_holders(struct gb_fleet *fleet, struct gb_fleet_holder_set *set) {
+    struct holder_write *h = gb_job_new(fleet, sizeof(*h), start_holder_write);
 
     if (h)
-        h->session = hold->session;
-    gb_job_ask(fleet, h ? &h->job : NULL, &hold->ask);
+        h->session = set->session;
+    gb_job_ask(fleet, h ? &h->job : NULL, &set->ask);
 }
 
 /* --- what this node holds ----------------------------------------------------------------------------------------- */
@@ -880,33 +880,33 @@ void gb_fleet_list_held(struct gb_fleet *fleet, struct gb_fleet_held *held) {
     gb_job_ask(fleet, l ? &l->job : NULL, &held->ask);
 }
 
-struct unholding {
+struct held_drop {
     struct gb_job job;
     struct gb_name session;
 };
 
-static void on_unhold(struct gb_etcd_call *call) {
+static void on_held_dropped(struct gb_etcd_call *call) {
     struct gb_job *job = call->arg;
 
     if (gb_job_check(job) == 0)
         gb_job_end(job);
 }
 
-static void start_unholding(struct gb_job *job) {
-    struct unholding *l = gb_container_of(job, struct unholding, job);
+static void start_held_drop(struct gb_job *job) {
+    struct held_drop *l = gb_container_of(job, struct held_drop, job);
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(job->fleet, &txn, false);
     gb_fleet_key(job->fleet, "held", job->fleet->own.name.s, l->session.s, key);
     gb_txn_delete(&txn, key);
-    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_unhold);
+    gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_held_dropped);
 }
 
-void gb_fleet_unhold(struct gb_fleet *fleet, struct gb_fleet_unhold *unhold) {
-    struct unholding *l = gb_job_new(fleet, sizeof(*l), start_unholding);
+void gb_fleet_drop_held(struct gb_fleet *fleet, struct gb_fleet_held_drop *drop) {
+    struct held_drop *l = gb_job_new(fleet, sizeof(*l), start_held_drop);
 
     if (l)
-        l->session = unhold->session;
-    gb_job_ask(fleet, l ? &l->job : NULL, &unhold->ask);
+        l->session = drop->session;
+    gb_job_ask(fleet, l ? &l->job : NULL, &drop->ask);
 }

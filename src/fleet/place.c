@@ -230,7 +230,7 @@ static void add_session(struct sessions *s, const struct gb_name *name, const st
 }
 
 /* A page has been dealt with. */
-static void go_on(struct sessions *s) {
+static void next_page(struct sessions *s) {
     if (s->count < s->limit && s->page_more) {
         read_sessions(s);
         return;
@@ -251,7 +251,7 @@ static void on_session_records(struct gb_etcd_call *call) {
         if (kvs->count > 0)
             add_session(s, &s->names[i], &kvs->items[0]);
     }
-    go_on(s);
+    next_page(s);
 }
 
 static void read_session_records(struct sessions *s) {
@@ -304,7 +304,7 @@ static void on_sessions(struct gb_etcd_call *call) {
     if (s->name_count > 0)
         read_session_records(s);
     else
-        go_on(s);
+        next_page(s);
 }
 
 static void read_sessions(struct sessions *s) {
@@ -361,7 +361,7 @@ void gb_fleet_list_sessions(struct gb_fleet *fleet, struct gb_fleet_sessions *se
 
 /* --- place -------------------------------------------------------------------------------------------------------- */
 
-enum reason { FITS, ABSENT, DRAINING, UNREACHABLE, LABELS, MEMORY, LEFT_OUT, REASONS };
+enum reason { FITS, ABSENT, DRAINING, UNREACHABLE, LABELS, MEMORY, EXCLUDED, REASONS };
 
 static uint64_t room_of(const struct gb_fleet_device *device) {
     uint64_t uncommitted = device->bytes > device->committed_bytes ? device->bytes - device->committed_bytes : 0;
@@ -380,18 +380,18 @@ static uint64_t most_room(const struct gb_fleet_node *node) {
     return most;
 }
 
-static enum reason judge(const struct gb_fleet_node *node, const struct gb_place_wish *wish) {
-    if (wish->without && gb_name_equal(&node->name, wish->without))
-        return LEFT_OUT;
+static enum reason evaluate(const struct gb_fleet_node *node, const struct gb_place_constraints *constraints) {
+    if (constraints->excluded && gb_name_equal(&node->name, constraints->excluded))
+        return EXCLUDED;
     if (!node->alive)
         return ABSENT;
     if (node->draining)
         return DRAINING;
-    if (!gb_fleet_url_on(node, wish->network))
+    if (!gb_fleet_url_on(node, constraints->network))
         return UNREACHABLE;
-    if (!gb_fleet_labels_match(node->labels, wish->select))
+    if (!gb_fleet_labels_match(node->labels, constraints->select))
         return LABELS;
-    return wish->bytes > 0 && most_room(node) < wish->bytes ? MEMORY : FITS;
+    return constraints->bytes > 0 && most_room(node) < constraints->bytes ? MEMORY : FITS;
 }
 
 static void explain(size_t count, const size_t reasons[REASONS], struct gb_error *err) {
@@ -399,11 +399,11 @@ static void explain(size_t count, const size_t reasons[REASONS], struct gb_error
         err, GB_ERR_NO_NODE_FITS,
         "of %zu nodes %zu are not alive, %zu drain, %zu are not in this network, %zu lack the labels, %zu lack "
         "the memory",
-        count - reasons[LEFT_OUT], reasons[ABSENT], reasons[DRAINING], reasons[UNREACHABLE], reasons[LABELS],
+        count - reasons[EXCLUDED], reasons[ABSENT], reasons[DRAINING], reasons[UNREACHABLE], reasons[LABELS],
         reasons[MEMORY]);
 }
 
-size_t gb_place_choose(const struct gb_fleet_node *nodes, size_t count, const struct gb_place_wish *wish,
+size_t gb_place_choose(const struct gb_fleet_node *nodes, size_t count, const struct gb_place_constraints *constraints,
                        uint32_t (*random)(void *arg), void *arg, const struct gb_fleet_node *ret[GB_FLEET_HOPS_MAX],
                        struct gb_error *err) {
     size_t reasons[REASONS] = {0};
@@ -413,7 +413,7 @@ size_t gb_place_choose(const struct gb_fleet_node *nodes, size_t count, const st
 
     /* A sample of the nodes that fit, each as likely as any other, without a list of them. */
     for (i = 0; i < count; i++) {
-        enum reason reason = judge(&nodes[i], wish);
+        enum reason reason = evaluate(&nodes[i], constraints);
         size_t at;
 
         reasons[reason]++;
@@ -449,7 +449,7 @@ struct placing {
     char select[GB_FLEET_LABELS_SIZE];
     uint64_t bytes;
     struct gb_name network;
-    struct gb_name without;
+    struct gb_name excluded;
     const struct gb_fleet_node *chosen[GB_FLEET_HOPS_MAX];
     size_t count;
 };
@@ -478,11 +478,11 @@ static void free_placing(struct gb_job *job) {
 
 static void choose(struct gb_job *job) {
     struct placing *p = gb_container_of(job, struct placing, job);
-    struct gb_place_wish wish = {
-        .select = p->select, .bytes = p->bytes, .network = &p->network, .without = &p->without};
+    struct gb_place_constraints constraints = {
+        .select = p->select, .bytes = p->bytes, .network = &p->network, .excluded = &p->excluded};
 
     if (job->error.code == GB_OK)
-        p->count = gb_place_choose(p->list.items, p->list.count, &wish, chance, NULL, p->chosen, &job->error);
+        p->count = gb_place_choose(p->list.items, p->list.count, &constraints, chance, NULL, p->chosen, &job->error);
     gb_job_end(job);
 }
 
@@ -498,7 +498,7 @@ void gb_fleet_place(struct gb_fleet *fleet, struct gb_fleet_place *place) {
         snprintf(p->select, sizeof(p->select), "%s", place->select);
         p->bytes = place->bytes;
         p->network = place->network;
-        p->without = place->without;
+        p->excluded = place->excluded;
         p->job.give = give;
         p->job.free = free_placing;
     }

@@ -4,16 +4,16 @@
 
 #include "fleet/fleet.h"
 
-struct gb_place_wish {
+struct gb_place_constraints {
     const char *select; /* labels that the node has; "": any */
     uint64_t bytes;     /* that a device has free and uncommitted; 0: any */
     const struct gb_name *network;
-    const struct gb_name *without; /* a node that is not meant; NULL: none */
+    const struct gb_name *excluded; /* a node that is not meant; NULL: none */
 };
 
 /* Puts up to GB_FLEET_HOPS_MAX of the nodes that fit into ret: of two at random the one with more free memory, then the
  * other, then a third. random: 32 bits each time. Returns how many, 0 with NO_NODE_FITS and the reasons counted. */
-size_t gb_place_choose(const struct gb_fleet_node *nodes, size_t count, const struct gb_place_wish *wish,
+size_t gb_place_choose(const struct gb_fleet_node *nodes, size_t count, const struct gb_place_constraints *constraints,
                        uint32_t (*random)(void *arg), void *arg, const struct gb_fleet_node *ret[GB_FLEET_HOPS_MAX],
                        struct gb_error *err);
 

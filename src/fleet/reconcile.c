@@ -11,22 +11,22 @@
 #include "fleet/state.h"
 #include "fleet/tenant.h"
 
-enum gb_settled {
-    GB_SETTLED,
-    GB_SETTLED_LATER /* the directory does not answer, or the records change all the time */
+enum gb_reconcile_result {
+    GB_RECONCILED,
+    GB_RECONCILE_LATER /* the directory does not answer, or the records change all the time */
 };
 /* The comparison of one session with its record, embedded by its owner. A zeroed one is not open. */
-struct gb_settling {
+struct gb_reconcile_one {
     struct gb_fleet_session mine; /* given */
     struct gb_error error;
     bool open;
 
     struct gb_fleet *fleet;
-    void (*done)(struct gb_settling *s, enum gb_settled outcome);
+    void (*done)(struct gb_reconcile_one *s, enum gb_reconcile_result outcome);
     struct gb_etcd_call call;
     struct gb_fleet_session record; /* as it is written */
     struct gb_name other;           /* the node that has it by the record as read before; "": none, or this one */
-    bool again;                     /* the directory had lost it */
+    bool was_lost;                  /* the directory had lost it */
     unsigned tries;
 };
 
@@ -40,21 +40,21 @@ struct gb_settling {
 
 #define TRIES_MAX 4
 
-static void read_record(struct gb_settling *s);
+static void read_record(struct gb_reconcile_one *s);
 
-static void finish(struct gb_settling *s, enum gb_settled outcome) {
+static void finish(struct gb_reconcile_one *s, enum gb_reconcile_result outcome) {
     s->open = false;
     s->done(s, outcome);
 }
 
-static void settle_cancel(struct gb_settling *s) {
+static void reconcile_one_cancel(struct gb_reconcile_one *s) {
     gb_etcd_cancel(&s->call);
     s->open = false;
 }
 
 /* --- what follows ------------------------------------------------------------------------------------------------- */
 
-static void forget_found(struct gb_settling *s) {
+static void drop_cached(struct gb_reconcile_one *s) {
     struct gb_fleet *fleet = s->fleet;
 
     pthread_mutex_lock(&fleet->lock);
@@ -64,21 +64,21 @@ static void forget_found(struct gb_settling *s) {
     pthread_mutex_unlock(&fleet->lock);
 }
 
-static void tell(struct gb_settling *s, enum gb_fleet_verdict verdict, uint64_t epoch) {
+static void apply(struct gb_reconcile_one *s, enum gb_fleet_outcome outcome, uint64_t epoch) {
     struct gb_fleet *fleet = s->fleet;
 
-    if (verdict == GB_FLEET_SUPERSEDED) {
+    if (outcome == GB_FLEET_SUPERSEDED) {
         pthread_mutex_lock(&fleet->lock);
         fleet->stat.superseded++;
         pthread_mutex_unlock(&fleet->lock);
-        gb_doubt_add(fleet, &s->mine.name, epoch, GB_DOUBT_SUPERSEDED);
+        gb_suspect_add(fleet, &s->mine.name, epoch, GB_SUSPECT_SUPERSEDED);
     }
-    if (fleet->settle)
-        fleet->settle(fleet->app, &s->mine, verdict, epoch);
+    if (fleet->reconcile)
+        fleet->reconcile(fleet->app, &s->mine, outcome, epoch);
 }
 
 /* What is compared may have changed since it was listed. */
-static bool is_still_here(struct gb_settling *s) {
+static bool is_here(struct gb_reconcile_one *s) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_fleet_session now;
 
@@ -90,12 +90,12 @@ static bool is_still_here(struct gb_settling *s) {
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static void on_written(struct gb_etcd_call *call) {
-    struct gb_settling *s = call->arg;
+    struct gb_reconcile_one *s = call->arg;
     struct gb_fleet *fleet = s->fleet;
 
     if (call->error.code != GB_OK) {
         s->error = call->error;
-        finish(s, GB_SETTLED_LATER);
+        finish(s, GB_RECONCILE_LATER);
         return;
     }
     if (call->refusal != 0 || !call->txn.succeeded) {
@@ -103,29 +103,29 @@ static void on_written(struct gb_etcd_call *call) {
         if (++s->tries < TRIES_MAX)
             read_record(s);
         else
-            finish(s, GB_SETTLED_LATER);
+            finish(s, GB_RECONCILE_LATER);
         return;
     }
-    forget_found(s);
-    gb_member_mark(fleet, &s->mine.name, call->txn.revision);
-    if (!is_still_here(s)) { /* it was deleted meanwhile, when there was no record to delete */
-        gb_unregister_add_lacking(fleet, &s->mine.name, s->mine.claim);
-        finish(s, GB_SETTLED);
+    drop_cached(s);
+    gb_member_note_write(fleet, &s->mine.name, call->txn.revision);
+    if (!is_here(s)) { /* it was deleted meanwhile, when there was no record to delete */
+        gb_unregister_add_missing(fleet, &s->mine.name, s->mine.claim);
+        finish(s, GB_RECONCILED);
         return;
     }
-    if (s->again) {
+    if (s->was_lost) {
         pthread_mutex_lock(&fleet->lock);
         fleet->stat.registered_again++;
         pthread_mutex_unlock(&fleet->lock);
     }
     if (s->record.epoch > s->mine.epoch)
-        tell(s, GB_FLEET_RAISED, s->record.epoch);
-    finish(s, GB_SETTLED);
+        apply(s, GB_FLEET_RAISED, s->record.epoch);
+    finish(s, GB_RECONCILED);
 }
 
 /* Writes the record at that epoch over the one of that revision, 0: where none is. from: the node that has it by the
  * directory; NULL: none or this one. It must not be alive, unless it is to lose the session at any rate (`deposes`). */
-static void write_record(struct gb_settling *s, uint64_t epoch, int64_t revision, const struct gb_name *from,
+static void write_record(struct gb_reconcile_one *s, uint64_t epoch, int64_t revision, const struct gb_name *from,
                          bool deposes) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_txn txn = {0};
@@ -137,7 +137,7 @@ static void write_record(struct gb_settling *s, uint64_t epoch, int64_t revision
     s->record.epoch = epoch;
     text = gb_fleet_session_write(&s->record, &s->error);
     if (!text) {
-        finish(s, GB_SETTLED_LATER);
+        finish(s, GB_RECONCILE_LATER);
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
@@ -175,7 +175,8 @@ static bool same_text(const struct gb_fleet_session *a, const struct gb_fleet_se
 }
 
 /* Whether there is nothing to settle, by what was read of the record. */
-static bool settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_session *mine, const struct gb_kvs *kvs) {
+static bool matches_record(const struct gb_fleet *fleet, const struct gb_fleet_session *mine,
+                           const struct gb_kvs *kvs) {
     struct gb_fleet_session there = {.name = mine->name};
 
     return kvs->count > 0 && gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) == 0 &&
@@ -184,14 +185,14 @@ static bool settle_agrees(const struct gb_fleet *fleet, const struct gb_fleet_se
 }
 
 /* The record is of this very session. */
-static void settle_own(struct gb_settling *s, const struct gb_fleet_session *there, int64_t revision) {
-    if (there->epoch >= s->mine.epoch) { /* holders are written by gb_fleet_hold alone */
+static void reconcile_own(struct gb_reconcile_one *s, const struct gb_fleet_session *there, int64_t revision) {
+    if (there->epoch >= s->mine.epoch) { /* holders are written by gb_fleet_set_holders alone */
         memcpy(s->mine.holders, there->holders, sizeof(there->holders));
         s->mine.holder_count = there->holder_count;
     }
     memcpy(s->mine.later, there->later, sizeof(there->later));
     if (there->epoch < s->mine.epoch) { /* the directory was restored */
-        s->again = true;
+        s->was_lost = true;
         write_record(s, s->mine.epoch + 1, revision, NULL, false);
     } else if (s->mine.given) {
         /* It was not given, and cannot be any more by what was sent before. */
@@ -199,35 +200,35 @@ static void settle_own(struct gb_settling *s, const struct gb_fleet_session *the
     } else if (!same_text(there, &s->mine)) {
         write_record(s, there->epoch, revision, NULL, false);
     } else {
-        gb_member_mark(s->fleet, &s->mine.name, revision);
+        gb_member_note_write(s->fleet, &s->mine.name, revision);
         if (there->epoch > s->mine.epoch)
-            tell(s, GB_FLEET_RAISED, there->epoch);
-        finish(s, GB_SETTLED);
+            apply(s, GB_FLEET_RAISED, there->epoch);
+        finish(s, GB_RECONCILED);
     }
 }
 
-static void later(struct gb_settling *s, enum gb_doubt_why why) {
-    gb_doubt_add(s->fleet, &s->mine.name, 0, why);
-    finish(s, GB_SETTLED_LATER);
+static void retry_later(struct gb_reconcile_one *s, enum gb_suspect_why why) {
+    gb_suspect_add(s->fleet, &s->mine.name, 0, why);
+    finish(s, GB_RECONCILE_LATER);
 }
 
-static void supersede(struct gb_settling *s, uint64_t epoch) {
-    tell(s, GB_FLEET_SUPERSEDED, epoch);
-    finish(s, GB_SETTLED);
+static void supersede(struct gb_reconcile_one *s, uint64_t epoch) {
+    apply(s, GB_FLEET_SUPERSEDED, epoch);
+    finish(s, GB_RECONCILED);
 }
 
-static void on_yielded(struct gb_etcd_call *call) {
-    struct gb_settling *s = call->arg;
+static void on_conceded(struct gb_etcd_call *call) {
+    struct gb_reconcile_one *s = call->arg;
 
     s->error = call->error;
     if (s->error.code == GB_OK && call->refusal == 0 && call->txn.succeeded)
         supersede(s, s->record.epoch);
     else
-        finish(s, GB_SETTLED_LATER);
+        finish(s, GB_RECONCILE_LATER);
 }
 
 /* The session is the other's, at an epoch above this one: clients that know this one's must know that it is over. */
-static void yield(struct gb_settling *s, const struct gb_fleet_session *there, int64_t revision) {
+static void concede(struct gb_reconcile_one *s, const struct gb_fleet_session *there, int64_t revision) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
@@ -237,7 +238,7 @@ static void yield(struct gb_settling *s, const struct gb_fleet_session *there, i
     s->record.epoch = s->mine.epoch + 1;
     text = gb_fleet_session_write(&s->record, &s->error);
     if (!text) {
-        finish(s, GB_SETTLED_LATER);
+        finish(s, GB_RECONCILE_LATER);
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
@@ -245,7 +246,7 @@ static void yield(struct gb_settling *s, const struct gb_fleet_session *there, i
     gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
     gb_txn_put(&txn, key, text, 0);
     free(text);
-    s->call.done = on_yielded;
+    s->call.done = on_conceded;
     gb_etcd_send(&fleet->etcd, &s->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, false,
                  GB_ETCD_PROBE);
 }
@@ -253,40 +254,41 @@ static void yield(struct gb_settling *s, const struct gb_fleet_session *there, i
 /* The record is of another node at no higher epoch: the directory was restored. Either that node has given the session
  * up since, and says so once it has looked; or the session was made again there while this node could not tell that it
  * has it. If this one's lease has never run out, it was the first. */
-static void contest(struct gb_settling *s, const struct gb_fleet_session *there, int64_t revision, bool alive) {
+static void resolve_conflict(struct gb_reconcile_one *s, const struct gb_fleet_session *there, int64_t revision,
+                             bool alive) {
     struct gb_fleet *fleet = s->fleet;
     uint64_t ttl_ms = fleet->member.ttl_s * 1000ull;
-    bool broken;
-    uint64_t since_ms = gb_doubt_contest(fleet, &s->mine.name, &broken);
+    bool lapsed;
+    uint64_t since_ms = gb_suspect_conflict(fleet, &s->mine.name, &lapsed);
     bool equal = there->epoch == s->mine.epoch;
 
-    s->again = true;
+    s->was_lost = true;
     if (there->released)
         write_record(s, s->mine.epoch + 1, revision, &there->node, true);
-    else if (!alive && (!equal || !broken))
+    else if (!alive && (!equal || !lapsed))
         write_record(s, s->mine.epoch + 1, revision, &there->node, false);
-    else if (!broken && since_ms >= ttl_ms)
+    else if (!lapsed && since_ms >= ttl_ms)
         write_record(s, s->mine.epoch + 1, revision, &there->node, true);
-    else if (!broken)
-        later(s, GB_DOUBT_CHANGED);
+    else if (!lapsed)
+        retry_later(s, GB_SUSPECT_CHANGED);
     else if (equal && !gb_restored_maybe(fleet))
         supersede(s, there->epoch); /* others have told it to clients */
-    else if (equal || since_ms < 2 * ttl_ms + gb_unregister_lacking_ms(fleet))
-        later(s, GB_DOUBT_EPOCH);
+    else if (equal || since_ms < 2 * ttl_ms + gb_unregister_missing_ms(fleet))
+        retry_later(s, GB_SUSPECT_UNCERTAIN);
     else
-        yield(s, there, revision);
+        concede(s, there, revision);
 }
 
 static void on_record(struct gb_etcd_call *call) {
-    struct gb_settling *s = call->arg;
+    struct gb_reconcile_one *s = call->arg;
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     struct gb_fleet_session there = {.name = s->mine.name};
     struct gb_fleet *fleet = s->fleet;
     int64_t revision = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
 
     s->error = call->error;
-    if (!is_still_here(s)) {
-        finish(s, GB_SETTLED);
+    if (!is_here(s)) {
+        finish(s, GB_RECONCILED);
         return;
     }
     if (s->error.code == GB_OK)
@@ -294,15 +296,15 @@ static void on_record(struct gb_etcd_call *call) {
     if (s->error.code == GB_OK && kvs->count > 0)
         gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, &s->error);
     if (s->error.code != GB_OK) {
-        finish(s, GB_SETTLED_LATER);
+        finish(s, GB_RECONCILE_LATER);
     } else if (kvs->count == 0) {
-        s->again = true;
-        if (!fleet->member.broken) /* none but this node deletes it */
+        s->was_lost = true;
+        if (!fleet->member.lapsed) /* none but this node deletes it */
             gb_restored_suspect(fleet, 0);
         write_record(s, s->mine.epoch + 1, 0, NULL, false);
     } else if (!there.deleted && gb_name_equal(&there.node, &fleet->own.name) &&
                strcmp(there.claim, s->mine.claim) == 0) {
-        settle_own(s, &there, revision);
+        reconcile_own(s, &there, revision);
     } else if (!there.deleted && gb_name_equal(&there.node, &fleet->own.name)) {
         /* Another one of this node, which has only this one: what was left of a registration. */
         write_record(s, (there.epoch > s->mine.epoch ? there.epoch : s->mine.epoch) + 1, revision, NULL, false);
@@ -310,24 +312,24 @@ static void on_record(struct gb_etcd_call *call) {
         s->other = there.node; /* whether it is alive is to be read at the same moment */
         read_record(s);
     } else if (!there.deleted && there.epoch <= s->mine.epoch) {
-        contest(s, &there, revision, gb_txn_result(&call->txn, 2)->count > 0);
+        resolve_conflict(s, &there, revision, gb_txn_result(&call->txn, 2)->count > 0);
     } else if (there.epoch >= s->mine.epoch && gb_restored_maybe(fleet)) {
         /* It may be one that is taken back, since its node has found that the directory was restored. */
-        gb_doubt_add(fleet, &s->mine.name, there.epoch, GB_DOUBT_EPOCH);
-        finish(s, GB_SETTLED_LATER);
+        gb_suspect_add(fleet, &s->mine.name, there.epoch, GB_SUSPECT_UNCERTAIN);
+        finish(s, GB_RECONCILE_LATER);
     } else if (there.epoch >= s->mine.epoch) {
         supersede(s, there.epoch);
     } else { /* it was restored from before this node got the session */
-        s->again = true;
+        s->was_lost = true;
         write_record(s, s->mine.epoch + 1, revision, NULL, false);
     }
 }
 
-static void read_record(struct gb_settling *s) {
+static void read_record(struct gb_reconcile_one *s) {
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
-    s->again = false;
+    s->was_lost = false;
     gb_fleet_read_meta(s->fleet, &txn, false);
     gb_fleet_key(s->fleet, "sessions", s->mine.name.s, NULL, key);
     gb_fleet_get(&txn, key, false);
@@ -341,8 +343,8 @@ static void read_record(struct gb_settling *s) {
 }
 
 /* Makes record and session the same, or tells the application. done runs once, never within this. */
-static void settle_start(struct gb_settling *s, struct gb_fleet *fleet,
-                         void (*done)(struct gb_settling *s, enum gb_settled outcome)) {
+static void reconcile_one_start(struct gb_reconcile_one *s, struct gb_fleet *fleet,
+                                void (*done)(struct gb_reconcile_one *s, enum gb_reconcile_result outcome)) {
     s->fleet = fleet;
     s->done = done;
     s->tries = 0;
@@ -359,65 +361,66 @@ static void settle_start(struct gb_settling *s, struct gb_fleet *fleet,
  * epoch, because they have changed, or because it could not be done before. They wait here while the directory is
  * silent. What a client says changes the answers to that client alone: only the directory makes a session another's. */
 
-#define DENIED_MAX_MS 10000 /* for which a denial is believed, but for a third of the lease at most */
+#define REFUTED_MAX_MS 10000 /* for which a denial is believed, but for a third of the lease at most */
 
-static bool is_denied(const struct gb_fleet *fleet, const struct gb_doubt *doubt, uint64_t now_ms) {
+static bool is_refuted(const struct gb_fleet *fleet, const struct gb_suspect *suspect, uint64_t now_ms) {
     uint64_t third = fleet->member.ttl_s * 1000ull / 3;
 
-    return doubt->why == GB_DOUBT_DENIED && now_ms - doubt->denied_ms < (third < DENIED_MAX_MS ? third : DENIED_MAX_MS);
+    return suspect->why == GB_SUSPECT_REFUTED &&
+           now_ms - suspect->refuted_ms < (third < REFUTED_MAX_MS ? third : REFUTED_MAX_MS);
 }
 
 static void drop_locked(struct gb_fleet *fleet, const char *session) {
-    free(gb_map_take(&fleet->doubts, session));
-    atomic_store(&fleet->doubt_count, fleet->doubts.count);
+    free(gb_map_take(&fleet->suspects, session));
+    atomic_store(&fleet->suspect_count, fleet->suspects.count);
 }
 
-void gb_doubts_free(struct gb_fleet *fleet) {
+void gb_suspects_free(struct gb_fleet *fleet) {
     size_t at = 0;
-    struct gb_doubt *doubt;
+    struct gb_suspect *suspect;
 
-    while ((doubt = gb_map_next(&fleet->doubts, &at)))
-        free(doubt);
-    gb_map_done(&fleet->doubts);
-    free(fleet->doubting);
+    while ((suspect = gb_map_next(&fleet->suspects, &at)))
+        free(suspect);
+    gb_map_done(&fleet->suspects);
+    free(fleet->checking);
 }
 
-bool gb_fleet_doubts(struct gb_fleet *fleet, const char *session) {
-    const struct gb_doubt *doubt;
+bool gb_fleet_owner_is_uncertain(struct gb_fleet *fleet, const char *session) {
+    const struct gb_suspect *suspect;
     bool ret = false;
 
-    if (atomic_load(&fleet->doubt_count) == 0)
+    if (atomic_load(&fleet->suspect_count) == 0)
         return false;
     pthread_mutex_lock(&fleet->lock);
-    doubt = gb_map_get(&fleet->doubts, session);
-    ret = doubt && doubt->why >= GB_DOUBT_EPOCH;
+    suspect = gb_map_get(&fleet->suspects, session);
+    ret = suspect && suspect->why >= GB_SUSPECT_UNCERTAIN;
     pthread_mutex_unlock(&fleet->lock);
     return ret;
 }
 
-void gb_fleet_settled(struct gb_fleet *fleet, const struct gb_name *session) {
-    const struct gb_doubt *doubt;
+void gb_fleet_reconciled(struct gb_fleet *fleet, const struct gb_name *session) {
+    const struct gb_suspect *suspect;
 
     pthread_mutex_lock(&fleet->lock);
-    doubt = gb_map_get(&fleet->doubts, session->s);
-    if (doubt && doubt->why == GB_DOUBT_SUPERSEDED)
+    suspect = gb_map_get(&fleet->suspects, session->s);
+    if (suspect && suspect->why == GB_SUSPECT_SUPERSEDED)
         drop_locked(fleet, session->s);
     pthread_mutex_unlock(&fleet->lock);
 }
 
 /* The next renewal takes it up: a disk that takes nothing now does not either a moment later. */
-void gb_fleet_unsettled(struct gb_fleet *fleet, const struct gb_name *session) {
-    gb_doubt_add(fleet, session, 0, GB_DOUBT_CHANGED);
+void gb_fleet_reconcile_failed(struct gb_fleet *fleet, const struct gb_name *session) {
+    gb_suspect_add(fleet, session, 0, GB_SUSPECT_CHANGED);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
-static void sweep(void *arg) {
-    gb_doubts_sweep(arg);
+static void check_suspects(void *arg) {
+    gb_suspects_check(arg);
 }
 
-static void sweep_later(struct gb_fleet *fleet) {
-    gb_timer_set(&fleet->timers, &fleet->doubt_again, gb_etcd_again_ms(&fleet->etcd), sweep, fleet);
+static void check_suspects_later(struct gb_fleet *fleet) {
+    gb_timer_set(&fleet->timers, &fleet->check_again, gb_etcd_again_ms(&fleet->etcd), check_suspects, fleet);
 }
 
 static void drop(struct gb_fleet *fleet, const struct gb_name *session) {
@@ -427,31 +430,31 @@ static void drop(struct gb_fleet *fleet, const struct gb_name *session) {
 }
 
 /* Of those that were not looked at, the one that has waited longest. */
-static bool oldest(struct gb_fleet *fleet, struct gb_name *ret) {
-    struct gb_doubt *best = NULL;
-    struct gb_doubt *one;
+static bool next_suspect(struct gb_fleet *fleet, struct gb_name *ret) {
+    struct gb_suspect *best = NULL;
+    struct gb_suspect *one;
     size_t at = 0;
 
     pthread_mutex_lock(&fleet->lock);
-    while ((one = gb_map_next(&fleet->doubts, &at)))
-        if (!one->looked && (!best || one->seq < best->seq))
+    while ((one = gb_map_next(&fleet->suspects, &at)))
+        if (!one->checked && (!best || one->seq < best->seq))
             best = one;
     if (best) {
-        best->looked = true;
+        best->checked = true;
         *ret = best->session;
     }
     pthread_mutex_unlock(&fleet->lock);
     return best != NULL;
 }
 
-static void look_again(struct gb_fleet *fleet, const char *session) {
-    struct gb_doubt *doubt;
+static void check_later(struct gb_fleet *fleet, const char *session) {
+    struct gb_suspect *suspect;
 
     pthread_mutex_lock(&fleet->lock);
-    doubt = gb_map_get(&fleet->doubts, session);
-    if (doubt) {
-        doubt->looked = false;
-        doubt->seq = ++fleet->doubt_seq; /* behind the others */
+    suspect = gb_map_get(&fleet->suspects, session);
+    if (suspect) {
+        suspect->checked = false;
+        suspect->seq = ++fleet->suspect_seq; /* behind the others */
     }
     pthread_mutex_unlock(&fleet->lock);
 }
@@ -459,72 +462,72 @@ static void look_again(struct gb_fleet *fleet, const char *session) {
 /* The directory agrees with the node, or what it says was told: one that was superseded stays until that is seen to,
  * and one that was added meanwhile is looked at anew. A denial is remembered: a client that is wrong asks again. */
 static void resolve(struct gb_fleet *fleet, const char *session) {
-    struct gb_doubt *doubt;
+    struct gb_suspect *suspect;
 
     pthread_mutex_lock(&fleet->lock);
-    doubt = gb_map_get(&fleet->doubts, session);
-    if (doubt && doubt->looked && (doubt->why == GB_DOUBT_SAID || doubt->why == GB_DOUBT_EPOCH)) {
-        doubt->why = GB_DOUBT_DENIED;
-        doubt->denied_ms = gb_boot_ms();
-        doubt->contested_ms = 0;
-    } else if (doubt && doubt->looked && doubt->why == GB_DOUBT_CHANGED) {
+    suspect = gb_map_get(&fleet->suspects, session);
+    if (suspect && suspect->checked && (suspect->why == GB_SUSPECT_REPORTED || suspect->why == GB_SUSPECT_UNCERTAIN)) {
+        suspect->why = GB_SUSPECT_REFUTED;
+        suspect->refuted_ms = gb_boot_ms();
+        suspect->conflict_ms = 0;
+    } else if (suspect && suspect->checked && suspect->why == GB_SUSPECT_CHANGED) {
         drop_locked(fleet, session);
     }
     pthread_mutex_unlock(&fleet->lock);
 }
 
 /* Forgets denials that are not believed any more. */
-static void forget_denials(struct gb_fleet *fleet) {
+static void drop_refuted(struct gb_fleet *fleet) {
     uint64_t now = gb_boot_ms();
-    struct gb_doubt *one;
+    struct gb_suspect *one;
     size_t at = 0;
 
     pthread_mutex_lock(&fleet->lock);
-    while ((one = gb_map_next(&fleet->doubts, &at)))
-        if (one->why == GB_DOUBT_DENIED && !is_denied(fleet, one, now))
+    while ((one = gb_map_next(&fleet->suspects, &at)))
+        if (one->why == GB_SUSPECT_REFUTED && !is_refuted(fleet, one, now))
             drop_locked(fleet, one->session.s);
     pthread_mutex_unlock(&fleet->lock);
 }
 
-static void on_settled(struct gb_settling *s, enum gb_settled outcome) {
+static void on_checked(struct gb_reconcile_one *s, enum gb_reconcile_result outcome) {
     struct gb_fleet *fleet = s->fleet;
 
-    if (outcome == GB_SETTLED_LATER) {
-        look_again(fleet, s->mine.name.s);
-        sweep_later(fleet);
+    if (outcome == GB_RECONCILE_LATER) {
+        check_later(fleet, s->mine.name.s);
+        check_suspects_later(fleet);
         return;
     }
     resolve(fleet, s->mine.name.s);
-    gb_doubts_sweep(fleet);
+    gb_suspects_check(fleet);
 }
 
-void gb_doubts_sweep(struct gb_fleet *fleet) {
-    struct gb_settling *s = fleet->doubting;
+void gb_suspects_check(struct gb_fleet *fleet) {
+    struct gb_reconcile_one *s = fleet->checking;
     struct gb_name name;
 
     if (!fleet->member.held || fleet->member.reconcile || (s && s->open))
         return;
-    forget_denials(fleet);
+    drop_refuted(fleet);
     if (!s)
-        s = fleet->doubting = calloc(1, sizeof(*s));
+        s = fleet->checking = calloc(1, sizeof(*s));
     if (!s) {
-        sweep_later(fleet);
+        check_suspects_later(fleet);
         return;
     }
-    while (oldest(fleet, &name)) {
+    while (next_suspect(fleet, &name)) {
         if (fleet->session && fleet->session(fleet->app, &name, &s->mine)) {
-            settle_start(s, fleet, on_settled);
+            reconcile_one_start(s, fleet, on_checked);
             return;
         }
         drop(fleet, &name); /* it is gone, or another's already */
     }
 }
 
-void gb_doubts_cancel(struct gb_fleet *fleet) {
-    gb_timer_clear(&fleet->timers, &fleet->doubt_again);
-    if (fleet->doubting && fleet->doubting->open) {
-        settle_cancel(fleet->doubting);
-        look_again(fleet, fleet->doubting->mine.name.s);
+void gb_suspects_cancel(struct gb_fleet *fleet) {
+    gb_timer_clear(&fleet->timers, &fleet->check_again);
+    if (fleet->checking && fleet->checking->open) {
+        reconcile_one_cancel(fleet->checking);
+        check_later(fleet, fleet->checking->mine.name.s);
     }
 }
 
@@ -534,33 +537,33 @@ static void start(struct gb_job *job) {
     struct gb_fleet *fleet = job->fleet;
 
     gb_job_end(job);
-    gb_doubts_sweep(fleet);
+    gb_suspects_check(fleet);
 }
 
-static void add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why) {
+static void add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_suspect_why why) {
     struct gb_job *job;
 
-    gb_doubt_add(fleet, session, epoch, why);
+    gb_suspect_add(fleet, session, epoch, why);
     job = gb_job_new(fleet, sizeof(*job), start);
     if (job) /* else the next renewal takes it up */
         gb_job_ask(fleet, job, NULL);
 }
 
-bool gb_fleet_doubt(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch) {
-    const struct gb_doubt *doubt;
-    bool denied;
+bool gb_fleet_report_epoch(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch) {
+    const struct gb_suspect *suspect;
+    bool refuted;
 
     pthread_mutex_lock(&fleet->lock);
-    doubt = gb_map_get(&fleet->doubts, session->s);
-    denied = doubt && epoch <= doubt->epoch && is_denied(fleet, doubt, gb_boot_ms());
+    suspect = gb_map_get(&fleet->suspects, session->s);
+    refuted = suspect && epoch <= suspect->epoch && is_refuted(fleet, suspect, gb_boot_ms());
     pthread_mutex_unlock(&fleet->lock);
-    if (!denied)
-        add(fleet, session, epoch, GB_DOUBT_SAID);
-    return !denied;
+    if (!refuted)
+        add(fleet, session, epoch, GB_SUSPECT_REPORTED);
+    return !refuted;
 }
 
 void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session) {
-    add(fleet, session, 0, GB_DOUBT_CHANGED);
+    add(fleet, session, 0, GB_SUSPECT_CHANGED);
 }
 
 /* --- reconcile ---------------------------------------------------------------------------------------------------- */
@@ -573,7 +576,7 @@ void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session) {
 
 /* --- what a crash left -------------------------------------------------------------------------------------------- */
 
-struct gb_reconcile {
+struct gb_reconcile_all {
     struct gb_fleet *fleet;
     struct gb_etcd_call call;
     void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why);
@@ -589,31 +592,31 @@ struct gb_reconcile {
     /* The node's own. */
     struct gb_fleet_session own[OWN_PAGE];
     int64_t cursor;
-    struct gb_settling settling;
+    struct gb_reconcile_one one;
 };
 
-static void read_page(struct gb_reconcile *r);
-static void next_one(struct gb_reconcile *r);
-static void own_page(struct gb_reconcile *r);
+static void read_page(struct gb_reconcile_all *r);
+static void next_one(struct gb_reconcile_all *r);
+static void own_page(struct gb_reconcile_all *r);
 
-void gb_reconcile_cancel(struct gb_reconcile *reconcile) {
+void gb_reconcile_all_cancel(struct gb_reconcile_all *reconcile) {
     if (!reconcile)
         return;
     gb_etcd_cancel(&reconcile->call);
-    settle_cancel(&reconcile->settling);
+    reconcile_one_cancel(&reconcile->one);
     free(reconcile);
 }
 
-static void reconcile_end(struct gb_reconcile *r, const struct gb_error *why) {
+static void reconcile_end(struct gb_reconcile_all *r, const struct gb_error *why) {
     struct gb_error copy = why ? *why : GB_ERROR_INIT;
     struct gb_fleet *fleet = r->fleet;
     void (*done)(struct gb_fleet * fleet, bool ok, const struct gb_error *why) = r->done;
 
-    gb_reconcile_cancel(r);
+    gb_reconcile_all_cancel(r);
     done(fleet, copy.code == GB_OK, &copy);
 }
 
-static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*done)(struct gb_etcd_call *call)) {
+static void reconcile_send(struct gb_reconcile_all *r, struct gb_txn *txn, void (*done)(struct gb_etcd_call *call)) {
     r->call.arg = r;
     r->call.done = done;
     gb_etcd_send(&r->fleet->etcd, &r->call, GB_ETCD_TXN, gb_txn_finish(txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
@@ -621,7 +624,7 @@ static void reconcile_send(struct gb_reconcile *r, struct gb_txn *txn, void (*do
 }
 
 /* Ends with the reason if that is no answer of the fleet's directory with `count` results behind meta. */
-static bool is_answer(struct gb_reconcile *r, size_t count) {
+static bool is_answer(struct gb_reconcile_all *r, size_t count) {
     struct gb_error err = r->call.error;
 
     if (err.code == GB_OK)
@@ -635,7 +638,7 @@ static bool is_answer(struct gb_reconcile *r, size_t count) {
 }
 
 static void on_deleted(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
+    struct gb_reconcile_all *r = call->arg;
 
     if (call->error.code != GB_OK)
         reconcile_end(r, &call->error);
@@ -645,7 +648,7 @@ static void on_deleted(struct gb_etcd_call *call) {
 
 /* Whether the record stays for now: it is another's, or the node has the session. One that the node may be making, or
  * whose epoch is to be kept, stays until it is unregistered. */
-static bool stays(const struct gb_reconcile *r, const struct gb_name *session, const struct gb_kvs *kvs) {
+static bool stays(const struct gb_reconcile_all *r, const struct gb_name *session, const struct gb_kvs *kvs) {
     struct gb_fleet *fleet = r->fleet;
     struct gb_fleet_session there = {.name = *session};
     char made_now[20];
@@ -657,13 +660,13 @@ static bool stays(const struct gb_reconcile *r, const struct gb_name *session, c
         (fleet->has && fleet->has(fleet->app, &there)))
         return true;
     if (gb_restored_maybe(fleet)) /* the session went elsewhere, perhaps, and the directory has lost that */
-        return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;
+        return gb_unregister_add_missing(fleet, &there.name, there.claim) == 0;
     if (strncmp(there.claim, made_now, strlen(made_now)) == 0) /* it may be made at this moment */
-        return gb_unregister_add_lacking(fleet, &there.name, there.claim) == 0;
-    return gb_unregister_add_lost(fleet, &there.name, there.claim) == 0;
+        return gb_unregister_add_missing(fleet, &there.name, there.claim) == 0;
+    return gb_unregister_add_orphan(fleet, &there.name, there.claim) == 0;
 }
 
-static void next_one(struct gb_reconcile *r) {
+static void next_one(struct gb_reconcile_all *r) {
     for (; r->at < r->count; r->at++) {
         struct gb_fleet_session gone = {.name = r->names[r->at], .tenant = r->tenants[r->at]};
         struct gb_txn txn = {0};
@@ -682,7 +685,7 @@ static void next_one(struct gb_reconcile *r) {
 }
 
 static void on_records(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
+    struct gb_reconcile_all *r = call->arg;
     size_t i;
 
     if (!is_answer(r, r->count))
@@ -703,7 +706,7 @@ static void on_records(struct gb_etcd_call *call) {
 }
 
 /* Reads the records of names. */
-static void read_records(struct gb_reconcile *r, void (*done)(struct gb_etcd_call *call)) {
+static void read_records(struct gb_reconcile_all *r, void (*done)(struct gb_etcd_call *call)) {
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
     size_t i;
@@ -717,7 +720,7 @@ static void read_records(struct gb_reconcile *r, void (*done)(struct gb_etcd_cal
 }
 
 static void on_page(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
+    struct gb_reconcile_all *r = call->arg;
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     char prefix[GB_FLEET_KEY_SIZE];
     size_t i;
@@ -740,7 +743,7 @@ static void on_page(struct gb_etcd_call *call) {
         own_page(r);
 }
 
-static void read_page(struct gb_reconcile *r) {
+static void read_page(struct gb_reconcile_all *r) {
     struct gb_txn txn = {0};
     struct gb_txn_range range = {.limit = PAGE, .keys_only = true, .after = r->after[0] != '\0'};
     char prefix[GB_FLEET_KEY_SIZE];
@@ -757,35 +760,35 @@ static void read_page(struct gb_reconcile *r) {
 
 /* --- the node's sessions ------------------------------------------------------------------------------------------ */
 
-static void next_own(struct gb_reconcile *r);
+static void next_own(struct gb_reconcile_all *r);
 
 /* One that could not be settled now, as a node that is to say something is not there yet, is tried again later. */
-static void on_own(struct gb_settling *s, enum gb_settled outcome) {
-    struct gb_reconcile *r = gb_container_of(s, struct gb_reconcile, settling);
+static void on_own(struct gb_reconcile_one *s, enum gb_reconcile_result outcome) {
+    struct gb_reconcile_all *r = gb_container_of(s, struct gb_reconcile_all, one);
 
     if (s->call.error.code != GB_OK) {
         reconcile_end(r, &s->error);
         return;
     }
-    if (outcome == GB_SETTLED_LATER)
-        gb_doubt_add(r->fleet, &s->mine.name, 0,
-                     s->mine.on_partition == GB_ON_PARTITION_STOP ? GB_DOUBT_EPOCH : GB_DOUBT_CHANGED);
+    if (outcome == GB_RECONCILE_LATER)
+        gb_suspect_add(r->fleet, &s->mine.name, 0,
+                       s->mine.on_partition == GB_ON_PARTITION_STOP ? GB_SUSPECT_UNCERTAIN : GB_SUSPECT_CHANGED);
     next_own(r);
 }
 
-static void next_own(struct gb_reconcile *r) {
+static void next_own(struct gb_reconcile_all *r) {
     for (; r->at < r->count; r->at++) {
         if (!r->drop[r->at])
             continue;
-        r->settling.mine = r->own[r->at++];
-        settle_start(&r->settling, r->fleet, on_own);
+        r->one.mine = r->own[r->at++];
+        reconcile_one_start(&r->one, r->fleet, on_own);
         return;
     }
     own_page(r);
 }
 
 static void on_own_records(struct gb_etcd_call *call) {
-    struct gb_reconcile *r = call->arg;
+    struct gb_reconcile_all *r = call->arg;
     size_t i;
 
     if (!is_answer(r, r->count))
@@ -793,16 +796,16 @@ static void on_own_records(struct gb_etcd_call *call) {
     for (i = 0; i < r->count; i++) {
         const struct gb_kvs *kvs = gb_txn_result(&call->txn, i + 1);
 
-        r->drop[i] = !settle_agrees(r->fleet, &r->own[i], kvs);
+        r->drop[i] = !matches_record(r->fleet, &r->own[i], kvs);
         if (!r->drop[i])
-            gb_member_mark(r->fleet, &r->own[i].name, kvs->items[0].mod_revision);
+            gb_member_note_write(r->fleet, &r->own[i].name, kvs->items[0].mod_revision);
     }
     r->at = 0;
     next_own(r);
 }
 
 /* Of the next ones, of which most are as they should be. */
-static void own_page(struct gb_reconcile *r) {
+static void own_page(struct gb_reconcile_all *r) {
     struct gb_fleet *fleet = r->fleet;
     size_t i;
 
@@ -822,9 +825,9 @@ static void own_page(struct gb_reconcile *r) {
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-struct gb_reconcile *gb_reconcile_start(struct gb_fleet *fleet,
-                                        void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why)) {
-    struct gb_reconcile *r = calloc(1, sizeof(*r));
+struct gb_reconcile_all *gb_reconcile_all_start(struct gb_fleet *fleet, void (*done)(struct gb_fleet *fleet, bool ok,
+                                                                                     const struct gb_error *why)) {
+    struct gb_reconcile_all *r = calloc(1, sizeof(*r));
 
     if (!r)
         return NULL;

@@ -169,39 +169,39 @@ uint64_t gb_member_deadline(const struct gb_fleet *fleet) {
     return gb_boot_ms() + most;
 }
 
-void gb_member_be_sure(struct gb_fleet *fleet) {
+void gb_member_update_validity(struct gb_fleet *fleet) {
     const struct gb_member *m = &fleet->member;
     uint64_t margin = m->ttl_s * 1000ull / 3;
 
     if (margin > MARGIN_MAX_MS)
         margin = MARGIN_MAX_MS;
-    atomic_store(&fleet->sure_until_ms,
+    atomic_store(&fleet->valid_until_ms,
                  m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
 }
 
 /* Sessions that stop are not served until they were compared again. */
-static void member_unsure(struct gb_fleet *fleet) {
+static void invalidate(struct gb_fleet *fleet) {
     fleet->member.reconciled = false;
-    gb_member_be_sure(fleet);
+    gb_member_update_validity(fleet);
 }
 
-void gb_member_mark(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision) {
+void gb_member_note_write(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision) {
     struct gb_member *m = &fleet->member;
 
-    if (revision <= m->mark_revision)
+    if (revision <= m->last_write_revision)
         return;
-    m->mark = *session;
-    m->mark_revision = revision;
+    m->last_write = *session;
+    m->last_write_revision = revision;
 }
 
-void gb_member_soon(struct gb_fleet *fleet) {
+void gb_member_renew_now(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
 
     if (m->held && !m->call.open)
         gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms(), m->renew, fleet);
 }
 
-void gb_member_say(struct gb_fleet *fleet) {
+void gb_member_update_state(struct gb_fleet *fleet) {
     struct gb_error why = GB_ERROR_INIT;
 
     if (!fleet->member.held || !fleet->member.reconciled)
@@ -216,8 +216,8 @@ void gb_member_say(struct gb_fleet *fleet) {
     gb_fleet_set_state(fleet, GB_FLEET_ALONE, &why);
 }
 
-bool gb_fleet_is_sure(struct gb_fleet *fleet) {
-    return gb_boot_ms() < atomic_load(&fleet->sure_until_ms);
+bool gb_fleet_lease_is_valid(struct gb_fleet *fleet) {
+    return gb_boot_ms() < atomic_load(&fleet->valid_until_ms);
 }
 
 int gb_own_record_read(const struct gb_kvs *kvs, const struct gb_name *session, struct gb_fleet_session *ret,
@@ -247,26 +247,26 @@ int gb_own_record_check(const struct gb_fleet *fleet, const struct gb_fleet_sess
 
 #define JOINING_S 5 /* what a node that has lost its lease needs beyond a lease's time, which may be short */
 
-static void suspect(void *arg, bool surely, unsigned for_s) {
+static void suspect(void *arg, bool certain, unsigned for_s) {
     struct gb_fleet *fleet = arg;
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
     uint64_t until = now + (for_s > 0 ? for_s : m->ttl_s + JOINING_S) * 1000ull;
-    bool began = now >= atomic_load(&fleet->doubt_until_ms);
+    bool began = now >= atomic_load(&fleet->suspect_until_ms);
 
     /* A hub says the same with each answer: that is one doubt. */
-    if (until > atomic_load(&fleet->doubt_until_ms))
-        atomic_store(&fleet->doubt_until_ms, until);
-    if (for_s > 0 && !began && !surely)
+    if (until > atomic_load(&fleet->suspect_until_ms))
+        atomic_store(&fleet->suspect_until_ms, until);
+    if (for_s > 0 && !began && !certain)
         return;
-    m->compares = true;
-    if (surely) {
+    m->must_reconcile = true;
+    if (certain) {
         pthread_mutex_lock(&fleet->lock);
         fleet->epoch_floor = fleet->epoch_seen;
         pthread_mutex_unlock(&fleet->lock);
-        member_unsure(fleet);
+        invalidate(fleet);
     }
-    gb_member_soon(fleet);
+    gb_member_renew_now(fleet);
 }
 
 void gb_restored_watch(struct gb_fleet *fleet) {
@@ -275,8 +275,8 @@ void gb_restored_watch(struct gb_fleet *fleet) {
 }
 
 bool gb_restored_maybe(struct gb_fleet *fleet) {
-    gb_etcd_look(&fleet->etcd);
-    return gb_boot_ms() < atomic_load(&fleet->doubt_until_ms);
+    gb_etcd_check_connections(&fleet->etcd);
+    return gb_boot_ms() < atomic_load(&fleet->suspect_until_ms);
 }
 
 void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s) {
@@ -284,16 +284,16 @@ void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s) {
 }
 
 int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, struct gb_error *err) {
-    if (!gb_restored_maybe(fleet) && !atomic_load(&fleet->fresh))
+    if (!gb_restored_maybe(fleet) && !atomic_load(&fleet->starting))
         return 0;
     return gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
                         "the fleet's directory was away or was restored, and its nodes have not all told yet what they "
                         "have: whether one has the session \"%s\" is known in %u s",
-                        session->s, gb_fleet_doubt_s(fleet) + 1);
+                        session->s, gb_fleet_suspect_s(fleet) + 1);
 }
 
-unsigned gb_fleet_doubt_s(struct gb_fleet *fleet) {
-    uint64_t until = atomic_load(&fleet->doubt_until_ms);
+unsigned gb_fleet_suspect_s(struct gb_fleet *fleet) {
+    uint64_t until = atomic_load(&fleet->suspect_until_ms);
     uint64_t now = gb_boot_ms();
 
     return until > now ? (unsigned)((until - now + 999) / 1000) : 0;
@@ -306,11 +306,11 @@ static void on_space(struct gb_etcd_call *call) {
 
     if (call->error.code == GB_OK)
         fleet->etcd.full = false;
-    gb_member_say(fleet);
+    gb_member_update_state(fleet);
 }
 
 /* A directory that is out of space refuses each transaction that could write, and this one never does. */
-void gb_restored_ask_space(struct gb_fleet *fleet) {
+void gb_member_check_space(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
@@ -333,66 +333,66 @@ void gb_restored_ask_space(struct gb_fleet *fleet) {
 
 /* Doubts as they are noted; they are settled one behind the other. */
 
-#define DOUBTS_MAX 4096
+#define SUSPECTS_MAX 4096
 
-static struct gb_doubt *new_doubt(struct gb_fleet *fleet, const struct gb_name *session) {
-    struct gb_doubt *doubt;
+static struct gb_suspect *new_suspect(struct gb_fleet *fleet, const struct gb_name *session) {
+    struct gb_suspect *suspect;
 
-    if (fleet->doubts.count >= DOUBTS_MAX)
+    if (fleet->suspects.count >= SUSPECTS_MAX)
         return NULL;
-    doubt = calloc(1, sizeof(*doubt));
-    if (!doubt)
+    suspect = calloc(1, sizeof(*suspect));
+    if (!suspect)
         return NULL;
-    doubt->session = *session;
-    if (gb_map_put(&fleet->doubts, doubt->session.s, doubt) == 0)
-        return doubt;
-    free(doubt);
+    suspect->session = *session;
+    if (gb_map_put(&fleet->suspects, suspect->session.s, suspect) == 0)
+        return suspect;
+    free(suspect);
     return NULL;
 }
 
-void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why) {
-    struct gb_doubt *doubt;
+void gb_suspect_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_suspect_why why) {
+    struct gb_suspect *suspect;
 
     pthread_mutex_lock(&fleet->lock);
-    doubt = gb_map_get(&fleet->doubts, session->s);
-    if (!doubt)
-        doubt = new_doubt(fleet, session);
-    if (doubt) { /* else the next joining finds it */
+    suspect = gb_map_get(&fleet->suspects, session->s);
+    if (!suspect)
+        suspect = new_suspect(fleet, session);
+    if (suspect) { /* else the next joining finds it */
         /* One that is being looked at is not looked at anew for what is known. */
-        if (why == GB_DOUBT_CHANGED || why > doubt->why || epoch > doubt->epoch) {
-            doubt->looked = why == GB_DOUBT_SUPERSEDED; /* that is what the look has found */
-            doubt->seq = ++fleet->doubt_seq;
+        if (why == GB_SUSPECT_CHANGED || why > suspect->why || epoch > suspect->epoch) {
+            suspect->checked = why == GB_SUSPECT_SUPERSEDED; /* that is what the look has found */
+            suspect->seq = ++fleet->suspect_seq;
         }
-        if (why > doubt->why)
-            doubt->why = why;
-        if (epoch > doubt->epoch)
-            doubt->epoch = epoch;
+        if (why > suspect->why)
+            suspect->why = why;
+        if (epoch > suspect->epoch)
+            suspect->epoch = epoch;
     }
-    atomic_store(&fleet->doubt_count, fleet->doubts.count);
+    atomic_store(&fleet->suspect_count, fleet->suspects.count);
     pthread_mutex_unlock(&fleet->lock);
 }
 
-uint64_t gb_doubt_contest(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_broken) {
+uint64_t gb_suspect_conflict(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_lapsed) {
     uint64_t now = gb_boot_ms();
-    struct gb_doubt *doubt;
+    struct gb_suspect *suspect;
     uint64_t ret = 0;
 
-    *ret_broken = true;
+    *ret_lapsed = true;
     pthread_mutex_lock(&fleet->lock);
-    doubt = gb_map_get(&fleet->doubts, session->s);
-    if (!doubt && (doubt = new_doubt(fleet, session)))
-        doubt->seq = ++fleet->doubt_seq;
-    if (doubt) {
-        if (doubt->why == GB_DOUBT_DENIED)
-            doubt->why = GB_DOUBT_CHANGED;
-        if (doubt->contested_ms == 0) {
-            doubt->contested_ms = now;
-            doubt->broken = fleet->member.broken;
+    suspect = gb_map_get(&fleet->suspects, session->s);
+    if (!suspect && (suspect = new_suspect(fleet, session)))
+        suspect->seq = ++fleet->suspect_seq;
+    if (suspect) {
+        if (suspect->why == GB_SUSPECT_REFUTED)
+            suspect->why = GB_SUSPECT_CHANGED;
+        if (suspect->conflict_ms == 0) {
+            suspect->conflict_ms = now;
+            suspect->lapsed = fleet->member.lapsed;
         }
-        *ret_broken = doubt->broken;
-        ret = now - doubt->contested_ms;
+        *ret_lapsed = suspect->lapsed;
+        ret = now - suspect->conflict_ms;
     }
-    atomic_store(&fleet->doubt_count, fleet->doubts.count);
+    atomic_store(&fleet->suspect_count, fleet->suspects.count);
     pthread_mutex_unlock(&fleet->lock);
     return ret;
 }
@@ -438,7 +438,7 @@ void gb_job_ask(struct gb_fleet *fleet, struct gb_job *job, struct gb_fleet_ask 
     gb_http_client_wake(fleet->client);
 }
 
-/* Answers all asks of the job. done runs without the lock, and gb_fleet_leave waits for it. */
+/* Answers all asks of the job. done runs without the lock, and gb_fleet_cancel waits for it. */
 static void answer(struct gb_job *job) {
     struct gb_fleet *fleet = job->fleet;
     struct gb_fleet_ask *ask;
@@ -501,7 +501,7 @@ int gb_job_check(struct gb_job *job) {
     return -1;
 }
 
-void gb_fleet_leave(struct gb_fleet *fleet, struct gb_fleet_ask *ask) {
+void gb_fleet_cancel(struct gb_fleet *fleet, struct gb_fleet_ask *ask) {
     struct gb_job *job;
     struct gb_fleet_ask **at;
 

@@ -68,8 +68,8 @@ bool gb_jobs_take(struct gb_fleet *fleet);
 /* Fails all that run. */
 void gb_jobs_drain(struct gb_fleet *fleet);
 
-struct gb_reconcile;
-struct gb_fresh;
+struct gb_reconcile_all;
+struct gb_peer_check;
 
 struct gb_member {
     struct gb_etcd_call call;  /* of joining and renewing */
@@ -82,17 +82,18 @@ struct gb_member {
     uint64_t incarnation;
     bool held;           /* alive/N is this process's; the lease is renewed */
     bool reconciled;     /* since it is held */
-    bool compares;       /* all sessions are to be compared again, since the directory may have been restored */
+    bool must_reconcile; /* all sessions are to be compared again, since the directory may have been restored */
     bool rotated;        /* a key was made since the last renewal */
-    bool broken;         /* the lease had run out since all sessions were compared last */
-    uint64_t lived_ms;   /* until when it was known to live, whether or not the directory has lost it since */
-    struct gb_name mark; /* the session of this node whose record was written last, and its revision then; 0: none */
-    int64_t mark_revision;
-    int64_t asked_mark;   /* the same when the records were asked for */
-    uint64_t cluster_id;  /* of the directory, when it was joined last */
-    uint64_t polled_ms;   /* when the records were read last */
-    uint64_t deadline_ms; /* the lease lives until then at least, unless the directory lost it; 0: no lease */
-    uint64_t failing_ms;  /* since when renewals fail; 0: they do not */
+    bool lapsed;         /* the lease had run out since all sessions were compared last */
+    uint64_t lapse_ms;   /* until when it was known to live, whether or not the directory has lost it since */
+    struct gb_name
+        last_write; /* the session of this node whose record was written last, and its revision then; 0: none */
+    int64_t last_write_revision;
+    int64_t polled_write_revision; /* the same when the records were asked for */
+    uint64_t cluster_id;           /* of the directory, when it was joined last */
+    uint64_t polled_ms;            /* when the records were read last */
+    uint64_t deadline_ms;          /* the lease lives until then at least, unless the directory lost it; 0: no lease */
+    uint64_t failing_ms;           /* since when renewals fail; 0: they do not */
 
     /* As read last. */
     char *old_node;
@@ -108,11 +109,11 @@ struct gb_member {
     bool foreign;     /* the lease is another name's, or has another length */
 
     /* What was written last. */
-    struct gb_fleet_alive told;
-    uint64_t told_ms;
+    struct gb_fleet_alive published;
+    uint64_t published_ms;
 
-    struct gb_reconcile *reconcile;
-    struct gb_fresh *fresh; /* NULL: it asks no one */
+    struct gb_reconcile_all *reconcile;
+    struct gb_peer_check *peer_check; /* NULL: it asks no one */
 };
 
 /* A third of the lease, thirty seconds at most: between two renewals. */
@@ -121,13 +122,13 @@ uint64_t gb_member_third_ms(const struct gb_fleet *fleet);
 uint64_t gb_member_deadline(const struct gb_fleet *fleet);
 
 /* Renews and reads at once, if the lease is held. */
-void gb_member_soon(struct gb_fleet *fleet);
+void gb_member_renew_now(struct gb_fleet *fleet);
 /* Publishes until when the node is sure of its sessions. */
-void gb_member_be_sure(struct gb_fleet *fleet);
+void gb_member_update_validity(struct gb_fleet *fleet);
 /* The record of that session of this node is of that revision. */
-void gb_member_mark(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision);
+void gb_member_note_write(struct gb_fleet *fleet, const struct gb_name *session, int64_t revision);
 /* Says of a node that is joined whether the directory takes changes. */
-void gb_member_say(struct gb_fleet *fleet);
+void gb_member_update_state(struct gb_fleet *fleet);
 
 /* Sets the state and why; runs changed. */
 void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why);
@@ -143,26 +144,33 @@ void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s); /* 0: as long 
 int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, struct gb_error *err);
 
 /* Asks now and then whether the directory takes changes. */
-void gb_restored_ask_space(struct gb_fleet *fleet);
+void gb_member_check_space(struct gb_fleet *fleet);
 
-/* Why a session is to be compared, or that it was. GB_DOUBT_SAID: a client says that it knows of a higher epoch.
- * GB_DOUBT_EPOCH: this node itself has reason to doubt; from there on all requests for the session are refused. */
-enum gb_doubt_why { GB_DOUBT_DENIED, GB_DOUBT_CHANGED, GB_DOUBT_SAID, GB_DOUBT_EPOCH, GB_DOUBT_SUPERSEDED };
-struct gb_doubt {
+/* Why a session is compared with its record. REFUTED: the directory has refuted a client's report. CHANGED: the session
+ * has changed here. REPORTED: a client reports a higher epoch. UNCERTAIN: the directory contradicts this node. SUPERSEDED:
+ * the session is another node's. From UNCERTAIN on, all requests for the session are refused. */
+enum gb_suspect_why {
+    GB_SUSPECT_REFUTED,
+    GB_SUSPECT_CHANGED,
+    GB_SUSPECT_REPORTED,
+    GB_SUSPECT_UNCERTAIN,
+    GB_SUSPECT_SUPERSEDED
+};
+struct gb_suspect {
     struct gb_name session;
     uint64_t epoch; /* that someone knows of; 0: none */
-    enum gb_doubt_why why;
-    bool looked; /* the directory was asked since it was added */
-    uint64_t denied_ms;
-    uint64_t contested_ms; /* since when another node has it by the directory, at no higher epoch; 0: none has */
-    bool broken;           /* the lease had run out before that was found */
-    uint64_t seq;          /* in the order in which they came */
+    enum gb_suspect_why why;
+    bool checked; /* the directory was asked since it was added */
+    uint64_t refuted_ms;
+    uint64_t conflict_ms; /* since when another node has it by the directory, at no higher epoch; 0: none has */
+    bool lapsed;          /* the lease had run out before that was found */
+    uint64_t seq;         /* in the order in which they came */
 };
 
-void gb_doubt_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_doubt_why why);
+void gb_suspect_add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t epoch, enum gb_suspect_why why);
 /* By the directory another node has the session, at no higher epoch: for how many milliseconds that has been so.
  * *ret_broken: this node's lease had run out before it was found: the session may have become the other's meanwhile. */
-uint64_t gb_doubt_contest(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_broken);
+uint64_t gb_suspect_conflict(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_lapsed);
 
 /* Sessions to be unregistered; they wait here while the directory is silent. */
 struct gb_unregister {
@@ -194,7 +202,7 @@ struct gb_fleet {
     bool (*has)(void *app, const struct gb_fleet_session *record);
     size_t (*sessions)(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
     bool (*session)(void *app, const struct gb_name *name, struct gb_fleet_session *ret);
-    void (*settle)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_verdict verdict, uint64_t epoch);
+    void (*reconcile)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_outcome outcome, uint64_t epoch);
     void (*learned)(void *app, const char *uuid);
     void (*changed)(void *app);
     bool (*order)(void *app, enum gb_order_what what, const struct gb_name *session);
@@ -210,12 +218,12 @@ struct gb_fleet {
     struct gb_orders orders;
     struct gb_etcd_call sweep; /* of the first that is to be unregistered */
     struct gb_timer sweep_again;
-    struct gb_fleet_session burying; /* its record, as it was read */
-    struct gb_unregister *sweeping;  /* the one that `sweep` is of */
+    struct gb_fleet_session sweep_record; /* its record, as it was read */
+    struct gb_unregister *sweeping;       /* the one that `sweep` is of */
     int64_t sweep_revision;
     int64_t sweep_lease;
-    struct gb_settling *doubting; /* of the doubt that is looked at; NULL: there was none yet */
-    struct gb_timer doubt_again;
+    struct gb_reconcile_one *checking; /* of the doubt that is looked at; NULL: there was none yet */
+    struct gb_timer check_again;
 
     pthread_mutex_t lock; /* a leaf: never held across a call. Guards all below */
     pthread_cond_t delivered;
@@ -224,8 +232,8 @@ struct gb_fleet {
     struct gb_job refused;           /* asks that found no memory for a job */
     struct gb_fleet_ask *delivering; /* whose done runs */
     struct gb_unregister *unregisters;
-    struct gb_map doubts; /* by name: struct gb_doubt */
-    uint64_t doubt_seq;
+    struct gb_map suspects; /* by name: struct gb_suspect */
+    uint64_t suspect_seq;
     uint64_t epoch_seen;  /* the highest of any session */
     uint64_t epoch_floor; /* the same when the directory was surely restored last: sessions begin above it */
     bool stopping;
@@ -235,10 +243,10 @@ struct gb_fleet {
     struct gb_ticket_keys keys;
     _Atomic bool draining;
     _Atomic bool joined;
-    _Atomic size_t doubt_count;
-    _Atomic uint64_t sure_until_ms;  /* gb_fleet_is_sure, by gb_boot_ms */
-    _Atomic uint64_t doubt_until_ms; /* gb_restored_maybe, by gb_boot_ms */
-    _Atomic bool fresh;              /* set in fleet.c, cleared in member.c */
+    _Atomic size_t suspect_count;
+    _Atomic uint64_t valid_until_ms;   /* gb_fleet_lease_is_valid, by gb_boot_ms */
+    _Atomic uint64_t suspect_until_ms; /* gb_restored_maybe, by gb_boot_ms */
+    _Atomic bool starting;             /* set in fleet.c, cleared in member.c */
 };
 
 /* "/gpubuf/FLEET/KIND/NAME" or, with below, "/gpubuf/FLEET/KIND/NAME/BELOW"; "" for a prefix. */

@@ -48,7 +48,7 @@ static const struct gb_ticket_key *signing_key(const struct gb_ticket_keys *keys
     size_t i;
 
     for (i = keys->count; i > 1; i--)
-        if (keys->keys[i - 1].made_s + GB_TICKET_SETTLE_S <= now_s)
+        if (keys->keys[i - 1].made_s + GB_TICKET_PROPAGATION_S <= now_s)
             return &keys->keys[i - 1];
     return keys->count > 0 ? &keys->keys[0] : NULL;
 }

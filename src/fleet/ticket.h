@@ -7,7 +7,7 @@
 #define GB_TICKET_LIFE_S 300
 #define GB_TICKET_SLOT_S 86400 /* a new key each day */
 /* A new key signs once all others have had the time to learn it. */
-#define GB_TICKET_SETTLE_S 60
+#define GB_TICKET_PROPAGATION_S 60
 
 /* Adds one; the oldest goes if there are too many. */
 void gb_ticket_keys_add(struct gb_ticket_keys *keys, const struct gb_ticket_key *key);

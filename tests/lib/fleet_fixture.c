@@ -189,20 +189,20 @@ static void on_found(struct gb_fleet_ask *ask) {
     waiter_end(gb_container_of(ask, struct find, find.ask)->waiter);
 }
 
-bool find_begin(struct node *node, const char *session, bool surely, struct find *find, struct waiter *waiter) {
+bool find_begin(struct node *node, const char *session, bool linearizable, struct find *find, struct waiter *waiter) {
     struct gb_name name = name_of(session);
 
     find->find.ask.done = on_found;
     find->waiter = waiter;
-    return gb_fleet_find(node->fleet, &name, surely, &find->find);
+    return gb_fleet_find(node->fleet, &name, linearizable, &find->find);
 }
 
-enum gb_code find_session(struct node *node, const char *session, bool surely, struct gb_fleet_find *ret) {
+enum gb_code find_session(struct node *node, const char *session, bool linearizable, struct gb_fleet_find *ret) {
     struct waiter waiter;
     struct find find = {0};
 
     waiter_init(&waiter);
-    if (!find_begin(node, session, surely, &find, &waiter))
+    if (!find_begin(node, session, linearizable, &find, &waiter))
         waiter_wait(&waiter, 1);
     if (ret)
         *ret = find.find;

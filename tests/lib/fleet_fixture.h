@@ -62,9 +62,9 @@ struct find {
     struct waiter *waiter;
 };
 /* Looks up and waits; returns the code. */
-enum gb_code find_session(struct node *node, const char *session, bool surely, struct gb_fleet_find *ret);
+enum gb_code find_session(struct node *node, const char *session, bool linearizable, struct gb_fleet_find *ret);
 /* Asks without waiting; returns whether it was answered at once. */
-bool find_begin(struct node *node, const char *session, bool surely, struct find *find, struct waiter *waiter);
+bool find_begin(struct node *node, const char *session, bool linearizable, struct find *find, struct waiter *waiter);
 /* The same of the others; done sets the waiter. */
 enum gb_code register_session(struct node *node, const char *session, struct gb_fleet_register *ret);
 
@@ -76,7 +76,7 @@ struct asked {
         struct gb_fleet_nodes nodes;
         struct gb_fleet_sessions sessions;
         struct gb_fleet_forget forget;
-        struct gb_fleet_bury bury;
+        struct gb_fleet_tombstone bury;
         struct gb_fleet_place place;
         struct gb_fleet_call call;
     };

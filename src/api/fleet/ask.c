@@ -26,7 +26,7 @@ static void done(struct gb_fleet_ask *ask) {
 static void asking_free(void *state) {
     struct gb_asking *asking = state;
 
-    gb_fleet_leave(asking->fleet, &asking->of.ask);
+    gb_fleet_cancel(asking->fleet, &asking->of.ask);
     if (asking->kind == GB_ASKING_NODES)
         free(asking->of.nodes.items);
     else if (asking->kind == GB_ASKING_SESSIONS)

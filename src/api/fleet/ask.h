@@ -22,7 +22,7 @@ struct gb_asking {
         struct gb_fleet_nodes nodes;
         struct gb_fleet_sessions sessions;
         struct gb_fleet_forget forget;
-        struct gb_fleet_bury bury;
+        struct gb_fleet_tombstone tombstone;
         struct gb_fleet_place place;
         struct gb_fleet_tenants tenants;
         struct gb_fleet_tenant_set tenant;

@@ -49,7 +49,7 @@ struct handover {
     uint64_t freeze;
     struct gb_session_call *call; /* valid until it has ended */
     struct gb_error refusal;
-    struct gb_fleet_hand hand; /* the fleet's, until it has answered */
+    struct gb_fleet_transfer transfer; /* the fleet's, until it has answered */
 
     /* By the lock: */
     enum state state;
@@ -156,8 +156,8 @@ static void regained(void *arg) {
 }
 
 /* A session of which it is not known whether it was given stays as it is: the next process of this node asks. */
-static void handed(struct gb_fleet_ask *ask) {
-    struct handover *h = gb_container_of(ask, struct handover, hand.ask);
+static void transferred(struct gb_fleet_ask *ask) {
+    struct handover *h = gb_container_of(ask, struct handover, transfer.ask);
     struct gb_session_call *call;
 
     if (ask->error.code == GB_OK) {
@@ -165,7 +165,7 @@ static void handed(struct gb_fleet_ask *ask) {
         return;
     }
     h->refusal = ask->error;
-    call = h->hand.undecided ? NULL : gb_call_new(sizeof(*call), regained, h);
+    call = h->transfer.undecided ? NULL : gb_call_new(sizeof(*call), regained, h);
     if (!call) {
         decide(h, REFUSED, &h->refusal, NULL);
         return;
@@ -248,7 +248,7 @@ static enum gb_step await(struct gb_http_request *request, const char *claim, st
 
 /* --- the steps ---------------------------------------------------------------------------------------------------- */
 
-struct handing {
+struct handover_step {
     struct gb_name session;
     const char *step;
     uint64_t epoch;
@@ -259,10 +259,10 @@ struct handing {
     const char *claim;
 };
 
-static int read_own(const struct gb_http_request *request, const struct handing *q, struct gb_fleet_session *ret,
+static int read_own(const struct gb_http_request *request, const struct handover_step *q, struct gb_fleet_session *ret,
                     struct gb_error *err) {
     if (gb_fleet_session(gb_api_of(request), &q->session, ret) &&
-        !gb_fleet_doubts(gb_api_of(request)->fleet, q->session.s))
+        !gb_fleet_owner_is_uncertain(gb_api_of(request)->fleet, q->session.s))
         return 0;
     return gb_error_set(err, GB_ERR_OWNER_UNKNOWN, "this node has no registered session \"%s\"", q->session.s);
 }
@@ -285,8 +285,8 @@ static enum gb_step reply_freeze(uint64_t freeze, bool quiet, struct gb_http_res
     return gb_reply_json(&out, 200, response, err);
 }
 
-static enum gb_step look(struct gb_http_request *request, const struct handing *q, struct gb_http_response *response,
-                         struct gb_error *err) {
+static enum gb_step look(struct gb_http_request *request, const struct handover_step *q,
+                         struct gb_http_response *response, struct gb_error *err) {
     bool quiet;
 
     if (gb_session_frozen(gb_api_of(request)->core, &q->session, q->freeze, &quiet, err) < 0)
@@ -294,10 +294,10 @@ static enum gb_step look(struct gb_http_request *request, const struct handing *
     return reply_freeze(q->freeze, quiet, response, err);
 }
 
-static enum gb_step freeze(struct gb_http_request *request, const struct handing *q, struct gb_http_response *response,
-                           struct gb_error *err) {
+static enum gb_step freeze(struct gb_http_request *request, const struct handover_step *q,
+                           struct gb_http_response *response, struct gb_error *err) {
     struct gb_fleet_session mine;
-    struct handing frozen = *q;
+    struct handover_step frozen = *q;
 
     if (read_own(request, q, &mine, err) < 0)
         return GB_STEP_ERROR;
@@ -312,8 +312,8 @@ static enum gb_step freeze(struct gb_http_request *request, const struct handing
 }
 
 /* One that is being given stays frozen. */
-static enum gb_step thaw(struct gb_http_request *request, const struct handing *q, struct gb_http_response *response,
-                         struct gb_error *err) {
+static enum gb_step thaw(struct gb_http_request *request, const struct handover_step *q,
+                         struct gb_http_response *response, struct gb_error *err) {
     gb_session_thaw(gb_api_of(request)->core, &q->session, q->freeze);
     return reply_freeze(q->freeze, false, response, err);
 }
@@ -321,21 +321,21 @@ static enum gb_step thaw(struct gb_http_request *request, const struct handing *
 /* Replies are JSON. One that is none, or too long, is not told: the key is then one whose answer was lost. */
 static void render_key(struct gb_json_writer *out, const struct gb_key_copy *copy) {
     const struct gb_idempotency_reply *a = copy->answer;
-    bool told =
+    bool known =
         a && a->body_len <= KEY_BODY_MAX && strlen(a->body) == a->body_len && is_utf8(a->body) && is_utf8(a->headers);
 
     gb_json_open(out, NULL, '{');
     gb_json_put_string(out, "id", copy->id);
     gb_json_put_string(out, "fingerprint", copy->fingerprint);
     gb_json_put_u64(out, "left_us", copy->left_us > 0 ? (uint64_t)copy->left_us : 0);
-    gb_json_put_u64(out, "status", told ? (uint64_t)a->status : 0);
-    gb_json_put_untrusted(out, "headers", told ? a->headers : "", SIZE_MAX);
-    gb_json_put_untrusted(out, "body", told ? a->body : "", SIZE_MAX);
+    gb_json_put_u64(out, "status", known ? (uint64_t)a->status : 0);
+    gb_json_put_untrusted(out, "headers", known ? a->headers : "", SIZE_MAX);
+    gb_json_put_untrusted(out, "body", known ? a->body : "", SIZE_MAX);
     gb_json_close(out, '}');
 }
 
-static enum gb_step keys(struct gb_http_request *request, const struct handing *q, struct gb_http_response *response,
-                         struct gb_error *err) {
+static enum gb_step keys(struct gb_http_request *request, const struct handover_step *q,
+                         struct gb_http_response *response, struct gb_error *err) {
     struct gb_core *core = gb_api_of(request)->core;
     struct gb_session_view view = {.used_bytes = 0};
     struct gb_json_writer out = {0};
@@ -377,7 +377,7 @@ static void noted(void *arg) {
 
     pthread_mutex_lock(&h->api->fleet_lock);
     if (err.code == GB_OK && h->api->fleet)
-        gb_fleet_hand(h->api->fleet, &h->hand);
+        gb_fleet_transfer(h->api->fleet, &h->transfer);
     else
         gb_error_set(&err, GB_ERR_DRAINING, "the daemon leaves the fleet");
     pthread_mutex_unlock(&h->api->fleet_lock);
@@ -385,7 +385,7 @@ static void noted(void *arg) {
         decide(h, REFUSED, &err, NULL);
 }
 
-static int begin_giving(struct gb_http_request *request, const struct handing *q, struct gb_error *err) {
+static int begin_giving(struct gb_http_request *request, const struct handover_step *q, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct handover *h = calloc(1, sizeof(*h));
     struct gb_session_call *call = h ? gb_call_new(sizeof(*call), noted, h) : NULL;
@@ -404,11 +404,11 @@ static int begin_giving(struct gb_http_request *request, const struct handing *q
     h->of = api->handovers;
     h->api = api;
     h->freeze = q->freeze;
-    h->hand.ask.done = handed;
-    h->hand.session = h->mine;
-    h->to = h->hand.to = q->to;
+    h->transfer.ask.done = transferred;
+    h->transfer.session = h->mine;
+    h->to = h->transfer.to = q->to;
     snprintf(h->claim, sizeof(h->claim), "%s", q->claim);
-    memcpy(h->hand.claim, h->claim, sizeof(h->hand.claim));
+    memcpy(h->transfer.claim, h->claim, sizeof(h->transfer.claim));
     pthread_mutex_lock(&h->of->lock);
     forget_old_locked(h->of);
     h->next = h->of->first;
@@ -421,8 +421,8 @@ static int begin_giving(struct gb_http_request *request, const struct handing *q
 }
 
 /* The other node asks again when the answer is late. */
-static enum gb_step give(struct gb_http_request *request, const struct handing *q, struct gb_http_response *response,
-                         struct gb_error *err) {
+static enum gb_step give(struct gb_http_request *request, const struct handover_step *q,
+                         struct gb_http_response *response, struct gb_error *err) {
     struct gb_handovers *handovers = gb_api_of(request)->handovers;
     struct handover *h;
     bool begun;
@@ -441,8 +441,8 @@ static enum gb_step give(struct gb_http_request *request, const struct handing *
     return await(request, q->claim, response, err);
 }
 
-static enum gb_step arrived(struct gb_http_request *request, const struct handing *q, struct gb_http_response *response,
-                            struct gb_error *err) {
+static enum gb_step arrived(struct gb_http_request *request, const struct handover_step *q,
+                            struct gb_http_response *response, struct gb_error *err) {
     struct gb_handovers *handovers = gb_api_of(request)->handovers;
     struct gb_name aside = {""};
     struct gb_json_writer out = {0};
@@ -471,7 +471,7 @@ static enum gb_step arrived(struct gb_http_request *request, const struct handin
 
 /* --- the request -------------------------------------------------------------------------------------------------- */
 
-typedef enum gb_step step_fn(struct gb_http_request *request, const struct handing *q,
+typedef enum gb_step step_fn(struct gb_http_request *request, const struct handover_step *q,
                              struct gb_http_response *response, struct gb_error *err);
 
 static const struct {
@@ -487,7 +487,7 @@ static bool is_claim(const char *text) {
     return text[0] != '\0' && strlen(text) < GB_FLEET_CLAIM_SIZE && text[strspn(text, "0123456789abcdef-")] == '\0';
 }
 
-static int read_fields(const json_t *body, struct handing *q, struct gb_error *err) {
+static int read_fields(const json_t *body, struct handover_step *q, struct gb_error *err) {
     q->step = q->claim = "";
     if (gb_json_string(body, "step", &q->step, err) < 0 || gb_json_u64(body, "epoch", &q->epoch, err) < 0 ||
         gb_json_u64(body, "freeze", &q->freeze, err) < 0 || gb_json_u64(body, "after", &q->after, err) < 0 ||
@@ -499,7 +499,7 @@ static int read_fields(const json_t *body, struct handing *q, struct gb_error *e
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'claim' is no claim of a session");
 }
 
-static enum gb_step run(struct gb_http_request *request, const json_t *body, struct handing *q,
+static enum gb_step run(struct gb_http_request *request, const json_t *body, struct handover_step *q,
                         struct gb_http_response *response, struct gb_error *err) {
     size_t i;
 
@@ -522,7 +522,7 @@ static enum gb_step run(struct gb_http_request *request, const json_t *body, str
 
 enum gb_step gb_api_fleet_session_handover(struct gb_http_request *request, struct gb_http_response *response,
                                            struct gb_error *err) {
-    struct handing q = {.step = NULL};
+    struct handover_step q = {.step = NULL};
     enum gb_step step;
     json_t *body;
 
@@ -570,10 +570,10 @@ static void render_skipped(struct gb_json_writer *out, const struct gb_move_call
     size_t i;
 
     gb_json_open(out, "skipped", '[');
-    for (i = 0; i < call->told; i++) {
+    for (i = 0; i < call->listed; i++) {
         gb_json_open(out, NULL, '{');
-        gb_json_put_string(out, "name", call->tell[i].name.s);
-        gb_json_put_string(out, "code", gb_code_slug(call->tell[i].code));
+        gb_json_put_string(out, "name", call->list[i].name.s);
+        gb_json_put_string(out, "code", gb_code_slug(call->list[i].code));
         gb_json_close(out, '}');
     }
     gb_json_close(out, ']');
@@ -661,7 +661,7 @@ static enum gb_step found(struct gb_http_request *request, struct gb_http_respon
     asking = gb_asking_begin(request, chosen, err);
     if (!asking)
         return GB_STEP_ERROR;
-    asking->of.place.without = there.node;
+    asking->of.place.excluded = there.node;
     asking->of.place.network = *gb_redirect_network(request);
     asking->of.place.bytes = there.quota_bytes == GB_UNLIMITED ? 0 : there.quota_bytes;
     strcpy(asking->of.place.select, moving.select);

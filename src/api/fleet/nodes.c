@@ -315,7 +315,7 @@ static void survey_free(void *state) {
 
     for (i = 0; survey->asked && i < survey->nodes.count; i++) {
         if (survey->asked[i].begun)
-            gb_fleet_leave(survey->fleet, &survey->asked[i].call.ask);
+            gb_fleet_cancel(survey->fleet, &survey->asked[i].call.ask);
         free(survey->asked[i].call.answer);
     }
     free(survey->asked);
@@ -506,7 +506,7 @@ static void done(struct gb_hub_ask *ask) {
 static void passing_free(void *state) {
     struct passing *passing = state;
 
-    gb_hub_leave(passing->hub, &passing->ask);
+    gb_hub_cancel(passing->hub, &passing->ask);
     free(passing->ask.answer);
     free(passing);
 }
@@ -514,7 +514,7 @@ static void passing_free(void *state) {
 static enum gb_step passing_resume(struct gb_http_request *request, struct gb_http_response *response,
                                    struct gb_error *err) {
     struct passing *passing = request->state;
-    unsigned doubt_s;
+    unsigned suspect_s;
 
     if (!atomic_load(&passing->done) && !request->timed_out)
         return GB_STEP_WAIT;
@@ -526,8 +526,8 @@ static enum gb_step passing_resume(struct gb_http_request *request, struct gb_ht
         gb_http_response_header(response, err, "Gpubuf-Directory-Time", "%lld",
                                 (long long)gb_fleet_now_s(gb_api_of(request)->fleet)) < 0)
         return GB_STEP_ERROR;
-    if ((doubt_s = gb_fleet_doubt_s(gb_api_of(request)->fleet)) > 0 &&
-        gb_http_response_header(response, err, "Gpubuf-Directory-Doubt", "%u", doubt_s) < 0)
+    if ((suspect_s = gb_fleet_suspect_s(gb_api_of(request)->fleet)) > 0 &&
+        gb_http_response_header(response, err, "Gpubuf-Directory-Doubt", "%u", suspect_s) < 0)
         return GB_STEP_ERROR;
     response->status = passing->ask.status;
     gb_http_response_take(response, passing->ask.answer, strlen(passing->ask.answer));

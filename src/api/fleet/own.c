@@ -69,7 +69,7 @@ size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_se
 
 /* --- what follows ------------------------------------------------------------------------------------------------- */
 
-struct settling {
+struct reconciling {
     struct gb_api *api;
     enum gb_code aside; /* what becomes of operations when it is set aside; OK: it is not */
     struct gb_name name;
@@ -79,21 +79,21 @@ struct settling {
 };
 
 /* One that is not here any more, or went to another node meanwhile, is settled. */
-static bool is_to_be_settled(const struct gb_error *error) {
+static bool is_to_be_retried(const struct gb_error *error) {
     return error->code != GB_OK && error->code != GB_ERR_SESSION_NOT_FOUND && error->code != GB_ERR_SESSION_MOVING;
 }
 
 /* The fleet may be closed by then. */
-static void settled(void *arg) {
-    struct settling *s = arg;
-    bool failed = is_to_be_settled(&s->call->base.error);
+static void reconciled(void *arg) {
+    struct reconciling *s = arg;
+    bool failed = is_to_be_retried(&s->call->base.error);
     bool is_aside = s->aside != GB_OK && s->call->base.error.code == GB_OK;
 
     pthread_mutex_lock(&s->api->fleet_lock);
     if (s->api->fleet && failed)
-        gb_fleet_unsettled(s->api->fleet, &s->name);
+        gb_fleet_reconcile_failed(s->api->fleet, &s->name);
     else if (s->api->fleet && s->aside != GB_OK)
-        gb_fleet_settled(s->api->fleet, &s->name);
+        gb_fleet_reconciled(s->api->fleet, &s->name);
     pthread_mutex_unlock(&s->api->fleet_lock);
     /* The next session of the name has operations of its own. */
     if (is_aside)
@@ -106,15 +106,15 @@ static void settled(void *arg) {
 /* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until
  * then its requests are refused. */
 static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_code aside) {
-    struct settling *s = malloc(sizeof(*s));
-    struct gb_session_call *call = gb_call_new(sizeof(*call), settled, s);
+    struct reconciling *s = malloc(sizeof(*s));
+    struct gb_session_call *call = gb_call_new(sizeof(*call), reconciled, s);
 
     if (!s || !call) {
         free(s);
         free(call);
         return NULL;
     }
-    *s = (struct settling){.api = api, .aside = aside, .name = mine->name, .call = call};
+    *s = (struct reconciling){.api = api, .aside = aside, .name = mine->name, .call = call};
     return call;
 }
 
@@ -146,7 +146,7 @@ static int is_that(void *arg, const struct gb_session_view *view, struct gb_erro
 
 /* Its epoch here is the least: the directory has the right one. */
 static void has_arrived(void *arg) {
-    struct settling *s = arg;
+    struct reconciling *s = arg;
 
     pthread_mutex_lock(&s->api->fleet_lock);
     if (s->api->fleet && s->call->base.error.code == GB_OK)
@@ -161,7 +161,7 @@ static bool arrive(struct gb_api *api, const struct gb_fleet_session *record) {
     struct search search = {.claim = record->claim};
     struct gb_page page = {.limit = UINT32_MAX};
     struct gb_session_call *call;
-    struct settling *s;
+    struct reconciling *s;
 
     gb_session_list(api->core, &page, is_that, &search, NULL);
     if (search.found.s[0] == '\0')
@@ -173,7 +173,7 @@ static bool arrive(struct gb_api *api, const struct gb_fleet_session *record) {
         free(call);
         return true; /* it is asked for again */
     }
-    *s = (struct settling){.api = api, .name = record->name, .call = call};
+    *s = (struct reconciling){.api = api, .name = record->name, .call = call};
     snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", record->claim);
     gb_session_arrive(api->core, &search.found, &params, call);
     gb_text_unref(params.holders);
@@ -194,7 +194,7 @@ bool gb_fleet_has(struct gb_api *api, const struct gb_fleet_session *record) {
 static void set_aside(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_code why,
                       void (*done)(void *arg, const struct gb_name *aside), void *arg) {
     struct gb_session_call *call = begin(api, mine, why);
-    struct settling *s;
+    struct reconciling *s;
 
     if (!call) {
         if (done)

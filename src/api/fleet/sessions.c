@@ -118,7 +118,7 @@ static bool is_here(const struct gb_http_request *request, const struct gb_name 
     struct gb_api *api = gb_api_of(request);
 
     find->owner.alive = true;
-    return !gb_fleet_doubts(api->fleet, name->s) && gb_fleet_session(api, name, &find->session);
+    return !gb_fleet_owner_is_uncertain(api->fleet, name->s) && gb_fleet_session(api, name, &find->session);
 }
 
 enum gb_step gb_api_fleet_session_get(struct gb_http_request *request, struct gb_http_response *response,
@@ -187,7 +187,7 @@ static void placing_free(void *state) {
     struct placing *placing = state;
 
     if (placing->asked)
-        gb_fleet_leave(placing->fleet, placing->asked);
+        gb_fleet_cancel(placing->fleet, placing->asked);
     free(placing->call.answer);
     free(placing->body);
     free(placing);
@@ -522,8 +522,8 @@ enum gb_step gb_api_fleet_session_delete(struct gb_http_request *request, struct
     asking = gb_asking_begin(request, reply_empty, err);
     if (!asking)
         return GB_STEP_ERROR;
-    asking->of.bury.session = name;
-    gb_fleet_bury(asking->fleet, &asking->of.bury);
+    asking->of.tombstone.session = name;
+    gb_fleet_tombstone(asking->fleet, &asking->of.tombstone);
     return gb_asking_wait(request, response, err);
 }
 

@@ -74,7 +74,8 @@ static int check_own(const struct gb_http_request *request, const struct gb_sess
     if (read_epoch(request, &known, err) < 0 ||
         gb_name_parse("session name", request->param[0].s, request->param[0].len, &name, err) < 0)
         return -1;
-    if ((known > (uint64_t)bond->epoch && gb_fleet_doubt(fleet, &name, known)) || gb_fleet_doubts(fleet, name.s)) {
+    if ((known > (uint64_t)bond->epoch && gb_fleet_report_epoch(fleet, &name, known)) ||
+        gb_fleet_owner_is_uncertain(fleet, name.s)) {
         tell_epoch(request, bond->epoch, response);
         return gb_error_set(err, GB_ERR_SUPERSEDED,
                             "another node may have the session \"%s\" by now, at an epoch above %" PRId64
@@ -95,7 +96,7 @@ static enum gb_step refuse_uncertain(const struct gb_http_request *request, stru
 
 static int check_sure(const struct gb_http_request *request, const struct gb_session_bond *bond,
                       struct gb_http_response *response, struct gb_error *err) {
-    if (!bond->stops_on_partition || gb_fleet_is_sure(gb_api_of(request)->fleet))
+    if (!bond->stops_on_partition || gb_fleet_lease_is_valid(gb_api_of(request)->fleet))
         return 0;
     refuse_uncertain(request, response, err);
     return -1;
@@ -105,8 +106,8 @@ static int check_sure(const struct gb_http_request *request, const struct gb_ses
 static enum gb_step check_answer(const struct gb_http_request *request, const struct gb_session_bond *bond,
                                  struct gb_http_response *response, struct gb_error *err) {
     if (gb_route_reads(gb_route_of(request)) || response->status >= 400 || !bond->stops_on_partition ||
-        (gb_fleet_is_sure(gb_api_of(request)->fleet) &&
-         !gb_fleet_doubts(gb_api_of(request)->fleet, request->param[0].s)))
+        (gb_fleet_lease_is_valid(gb_api_of(request)->fleet) &&
+         !gb_fleet_owner_is_uncertain(gb_api_of(request)->fleet, request->param[0].s)))
         return GB_STEP_REPLY;
     gb_http_response_done(response);
     return refuse_uncertain(request, response, err);
@@ -307,7 +308,7 @@ static void found(struct gb_fleet_ask *ask) {
 static void looking_free(void *state) {
     struct looking *looking = state;
 
-    gb_fleet_leave(looking->fleet, &looking->find.ask);
+    gb_fleet_cancel(looking->fleet, &looking->find.ask);
     free(looking);
 }
 
@@ -361,7 +362,7 @@ enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const str
                          "the session \"%s\" is being brought here, and is here in a moment; try again", name);
             break;
         }
-        gb_fleet_lacks(gb_api_of(request)->fleet, &find->session.name, find->session.claim);
+        gb_fleet_report_missing(gb_api_of(request)->fleet, &find->session.name, find->session.claim);
         gb_error_set(err, GB_ERR_OWNER_UNKNOWN,
                      "the fleet's directory says that this node has the session \"%s\", and it has not", name);
         break;
@@ -417,7 +418,7 @@ static enum gb_step stand_in(struct looking *looking, struct gb_http_response *r
     struct gb_http_request *request = looking->request;
     const struct gb_name *network = gb_redirect_network(request);
     const struct gb_fleet_find *find = &looking->find;
-    const char *url = gb_fleet_url_on(&find->stand, network);
+    const char *url = gb_fleet_url_on(&find->replica, network);
     struct gb_session_bond bond;
     struct gb_name stage;
 
@@ -428,10 +429,10 @@ static enum gb_step stand_in(struct looking *looking, struct gb_http_response *r
     }
     if (looking->via.given && looking->via.hops >= GB_FLEET_HOPS_MAX)
         return absent(find, response, err);
-    if (find->stale || !url || gb_name_equal(&find->stand.name, &gb_api_of(request)->fleet_is.node))
+    if (find->stale || !url || gb_name_equal(&find->replica.name, &gb_api_of(request)->fleet_is.node))
         return absent(find, response, err);
     gb_http_response_header(response, NULL, "Gpubuf-Replica", "true");
-    return gb_redirect_to(request, response, &find->stand.name, url, find->session.epoch, looking->via.hops + 1, err);
+    return gb_redirect_to(request, response, &find->replica.name, url, find->session.epoch, looking->via.hops + 1, err);
 }
 
 static enum gb_step go(struct looking *looking, struct gb_http_response *response, struct gb_error *err) {
@@ -488,7 +489,7 @@ static enum gb_step answer(struct gb_http_request *request, struct gb_http_respo
     if (code == GB_ERR_DIRECTORY_UNAVAILABLE)
         step = gb_redirect_silent(response, err);
     else if (code == GB_ERR_OWNER_UNKNOWN)
-        step = gb_redirect_later(response, gb_fleet_doubt_s(looking->fleet) + 1, err);
+        step = gb_redirect_later(response, gb_fleet_suspect_s(looking->fleet) + 1, err);
     looking_free(looking);
     return step;
 }

@@ -32,9 +32,9 @@ enum gb_step gb_api_root(struct gb_http_request *request, struct gb_http_respons
 /* A node that is started asks others whether the directory may have been restored a moment ago. */
 enum gb_step gb_api_livez(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_fleet *fleet = gb_api_of(request)->fleet;
-    unsigned doubt_s = fleet ? gb_fleet_doubt_s(fleet) : 0;
+    unsigned suspect_s = fleet ? gb_fleet_suspect_s(fleet) : 0;
 
-    if (doubt_s > 0 && gb_http_response_header(response, err, "Gpubuf-Directory-Doubt", "%u", doubt_s) < 0)
+    if (suspect_s > 0 && gb_http_response_header(response, err, "Gpubuf-Directory-Doubt", "%u", suspect_s) < 0)
         return GB_STEP_ERROR;
     return send_canned(response, gb_api_of(request)->live);
 }

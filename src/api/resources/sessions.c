@@ -172,7 +172,7 @@ static enum gb_step conclude(struct making *making, struct gb_http_response *res
     } else if (making->registers) {
         *err = *why;
         if (why->code == GB_ERR_OWNER_UNKNOWN)
-            step = gb_redirect_later(response, gb_fleet_doubt_s(making->fleet) + 1, err);
+            step = gb_redirect_later(response, gb_fleet_suspect_s(making->fleet) + 1, err);
     } else if (why->code == GB_OK && !gb_name_equal(&making->find.session.node, &gb_api_of(request)->fleet_is.node)) {
         step = exists(making, &making->find.session, &making->find.owner, response, err);
     } else {
@@ -237,7 +237,7 @@ static enum gb_step ask(struct making *making, struct gb_http_response *response
     if (making->registers) {
         making->entry.empty = making->registers == GB_REGISTER_TAKE_EMPTY;
         if (making->registers >= GB_REGISTER_TAKE)
-            gb_fleet_take(making->fleet, &making->entry);
+            gb_fleet_take_over(making->fleet, &making->entry);
         else
             gb_fleet_register(making->fleet, &making->entry);
         return GB_STEP_WAIT;

@@ -158,7 +158,7 @@ static int await(struct seeker *seeker, struct gb_pull *pull, struct gb_fleet_as
     eventfd_t n;
 
     if (!gb_pull_wait(pull, seeker->done)) {
-        gb_fleet_leave(seeker->api->fleet, ask);
+        gb_fleet_cancel(seeker->api->fleet, ask);
         (void)eventfd_read(seeker->done, &n); /* it may have ended by then */
         return gb_error_set(err, GB_ERR_CANCELLED, "the pull is to end");
     }
@@ -189,14 +189,15 @@ static bool origin_of(const struct seeker *seeker, const struct gb_fleet_node *n
     return url && gb_pull_origin_read(url, ret, NULL) == 0;
 }
 
-static int go_to(const struct seeker *seeker, const struct gb_fleet_node *node, struct gb_pull_stand *ret,
+static int go_to(const struct seeker *seeker, const struct gb_fleet_node *node, struct gb_pull_replica *ret,
                  struct gb_error *err) {
     return take_ticket(seeker->api->fleet, &node->name, seeker->who, &ret->ticket, err) < 0 ? 0 : 1;
 }
 
 /* The session may be at another node by now. One that has it still, and does not answer, may do so later; what has
  * copies takes its place when its lease has run out. */
-static int seek_owner(const struct seeker *seeker, const char *lost, struct gb_pull_stand *ret, struct gb_error *err) {
+static int seek_owner(const struct seeker *seeker, const char *lost, struct gb_pull_replica *ret,
+                      struct gb_error *err) {
     const struct gb_fleet_session *session = &seeker->find.session;
 
     if (origin_of(seeker, &seeker->find.owner, ret->origin) && strcmp(ret->origin, lost) != 0)
@@ -207,7 +208,7 @@ static int seek_owner(const struct seeker *seeker, const char *lost, struct gb_p
 }
 
 /* Holders in turn, so that one that is alive and has not the copy keeps no other from being asked. */
-static int seek_holder(struct seeker *seeker, const char *lost, struct gb_pull_stand *ret, struct gb_error *err) {
+static int seek_holder(struct seeker *seeker, const char *lost, struct gb_pull_replica *ret, struct gb_error *err) {
     const struct gb_fleet_session *session = &seeker->find.session;
     const struct gb_fleet_node *node;
     bool lives = false;
@@ -226,7 +227,7 @@ static int seek_holder(struct seeker *seeker, const char *lost, struct gb_pull_s
     return -1;
 }
 
-static int seek(void *arg, struct gb_pull *pull, const char *lost, bool registered, struct gb_pull_stand *ret,
+static int seek(void *arg, struct gb_pull *pull, const char *lost, bool registered, struct gb_pull_replica *ret,
                 struct gb_error *err) {
     struct seeker *seeker = arg;
     const struct gb_fleet_session *session = &seeker->find.session;
@@ -268,7 +269,7 @@ static int take_seeker(const struct gb_http_request *request, const struct gb_na
         seeker->node = *node;
     seeker->network = *gb_redirect_network(request);
     strcpy(seeker->who, who);
-    params->elsewhere = (struct gb_pull_elsewhere){seek, seeker, seeker_free, by_name};
+    params->failover = (struct gb_pull_failover){seek, seeker, seeker_free, by_name};
     return 0;
 }
 
@@ -301,8 +302,8 @@ static int pull_nodes_take(const struct gb_http_request *request, const struct g
 static void pull_nodes_drop(struct gb_pull_params *params) {
     if (params->ticket.free_arg)
         params->ticket.free_arg(params->ticket.arg);
-    if (params->elsewhere.free_arg)
-        params->elsewhere.free_arg(params->elsewhere.arg);
+    if (params->failover.free_arg)
+        params->failover.free_arg(params->failover.arg);
 }
 
 /* --- pulls -------------------------------------------------------------------------------------------------------- */
@@ -538,7 +539,7 @@ static int read_names(const json_t *body, struct gb_pull_params *ret, struct gb_
 
 /* The node that is asked: while the owner is away one that has copies, which are of sealed buffers. */
 static const struct gb_fleet_node *at_work(const struct gb_fleet_find *find) {
-    return !find->owner.alive && !find->stale && find->stand.name.s[0] != '\0' ? &find->stand : &find->owner;
+    return !find->owner.alive && !find->stale && find->replica.name.s[0] != '\0' ? &find->replica : &find->owner;
 }
 
 static enum gb_step start_at_owner(struct gb_http_request *request, const struct gb_fleet_find *find,

@@ -426,7 +426,7 @@ void gb_arrival_unstage(struct gb_arrival *arrival) {
     remove_old(arrival);
 }
 
-int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_session_view *ret, struct gb_error *err) {
+int gb_arrival_commit(struct gb_arrival *arrival, uint64_t epoch, struct gb_session_view *ret, struct gb_error *err) {
     struct gb_session_params params = {.name = arrival->session, .fleet_epoch = (int64_t)epoch};
     struct gb_arrival_wait wait;
     struct gb_session_call *call;
@@ -631,7 +631,7 @@ static void read_target(const struct gb_arrival *arrival, const json_t *record, 
 }
 
 /* What may change from one moment to the next while the owner's writers go on. */
-static bool passes(enum gb_code code) {
+static bool is_transient(enum gb_code code) {
     return code == GB_ERR_SOURCE_REFUSED || code == GB_ERR_SOURCE_CHANGED || code == GB_ERR_SOURCE_UNREACHABLE ||
            code == GB_ERR_SATURATED;
 }
@@ -650,7 +650,7 @@ static int conclude(struct gb_arrival *arrival, size_t i, struct gb_error *err) 
     item->generation = r == 0 ? call->numbers.generation : 0;
     item->bytes = call->numbers.bytes;
     gb_call_unref(&call->written.base);
-    if (r == 0 || (pulling->lenient && passes(why.code)))
+    if (r == 0 || (pulling->lenient && is_transient(why.code)))
         return 0;
     if (arrival->only_sealed && !gb_arrival_is_stopped(arrival)) { /* the others come all the same */
         gb_error_set(&arrival->problem, why.code, "\"%s\": %.400s", item->name.s, why.detail);
@@ -756,8 +756,8 @@ static int skip(struct gb_arrival *arrival, struct gb_arrival_item *item, const 
 }
 
 /* What is not to come here is known by its name. */
-static int look_at_sealed(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record,
-                          struct gb_error *err) {
+static int check_sealed(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record,
+                        struct gb_error *err) {
     bool is_there = item->generation > 0 && item->to_seal && item->sealed &&
                     strcmp(item->made, gb_arrival_text(record, "created_at")) == 0;
 
@@ -771,7 +771,7 @@ static int look_at_sealed(struct gb_arrival *arrival, struct gb_arrival_item *it
     return clear(arrival, item, record, err);
 }
 
-static int look_at(struct gb_arrival *arrival, const json_t *record, struct gb_error *err) {
+static int bring_item(struct gb_arrival *arrival, const json_t *record, struct gb_error *err) {
     struct gb_arrival_item *item = item_of(arrival, gb_arrival_text(record, "name"), err);
     char *facts;
     int r = 1;
@@ -784,7 +784,7 @@ static int look_at(struct gb_arrival *arrival, const json_t *record, struct gb_e
     if (item->skipped != GB_OK)
         return skip(arrival, item, record, err);
     if (arrival->only_sealed)
-        r = look_at_sealed(arrival, item, record, err);
+        r = check_sealed(arrival, item, record, err);
     if (r <= 0)
         return r;
     r = 0;
@@ -864,7 +864,7 @@ int gb_arrival_bring(struct gb_arrival *arrival, bool lenient, struct gb_error *
     arrival->changed_bytes = 0;
     arrival->problem = GB_ERROR_INIT;
     arrival->pulling = &pulling;
-    r = gb_arrival_each(arrival, "buffers", look_at, err);
+    r = gb_arrival_each(arrival, "buffers", bring_item, err);
     r = conclude_all(arrival, r < 0, err);
     arrival->pulling = NULL;
     if (r == 0)
@@ -892,7 +892,7 @@ static bool read_shape(const json_t *list, struct gb_shape *ret) {
     return true;
 }
 
-static int mourn(struct gb_arrival *arrival, const struct gb_arrival_item *item, struct gb_error *err) {
+static int mark_item_lost(struct gb_arrival *arrival, const struct gb_arrival_item *item, struct gb_error *err) {
     json_t *facts = item->facts ? json_loads(item->facts, 0, NULL) : NULL;
     const char *dtype = gb_arrival_text(facts, "dtype");
     struct gb_buffer_params params = {.session = arrival->stage, .name = item->name, .lost = true};
@@ -921,12 +921,12 @@ static int mourn(struct gb_arrival *arrival, const struct gb_arrival_item *item,
     return r;
 }
 
-int gb_arrival_mourn(struct gb_arrival *arrival, struct gb_error *err) {
+int gb_arrival_mark_lost(struct gb_arrival *arrival, struct gb_error *err) {
     const struct gb_arrival_item *item;
     size_t at = 0;
 
     while ((item = gb_map_next(&arrival->items, &at)))
-        if (item->generation == 0 && mourn(arrival, item, err) < 0)
+        if (item->generation == 0 && mark_item_lost(arrival, item, err) < 0)
             return -1;
     return 0;
 }

@@ -19,12 +19,12 @@ int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err);
 void gb_arrival_unstage(struct gb_arrival *arrival);
 /* It has arrived: the session is this node's at that epoch, with that name. Its holders are
  * those of there. *ret, unless it is NULL: as gb_session_get. */
-int gb_arrival_unveil(struct gb_arrival *arrival, uint64_t epoch, struct gb_session_view *ret, struct gb_error *err);
+int gb_arrival_commit(struct gb_arrival *arrival, uint64_t epoch, struct gb_session_view *ret, struct gb_error *err);
 
 /* Brings what has changed since the round before. lenient: what changes meanwhile is left to the next round. */
 int gb_arrival_bring(struct gb_arrival *arrival, bool lenient, struct gb_error *err);
 /* Those that stayed at the owner are known here as lost from now on. */
-int gb_arrival_mourn(struct gb_arrival *arrival, struct gb_error *err);
+int gb_arrival_mark_lost(struct gb_arrival *arrival, struct gb_error *err);
 void gb_arrival_items_free(struct gb_arrival *arrival);
 
 #endif

@@ -115,7 +115,7 @@ int gb_arrival_ask_wait(struct gb_arrival_wait *wait, struct gb_fleet_ask *ask, 
     done = wait->done;
     pthread_mutex_unlock(&arrival->lock);
     if (!done)
-        gb_fleet_leave(arrival->config.fleet, ask); /* it may be done by now */
+        gb_fleet_cancel(arrival->config.fleet, ask); /* it may be done by now */
     if (!done)
         return gb_arrival_stopped_error(arrival, err);
     return ask->error.code == GB_OK ? 0 : gb_error_move(err, &ask->error);

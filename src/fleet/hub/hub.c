@@ -14,7 +14,7 @@
 #include "fleet/messages.h"
 #include "fleet/records.h"
 
-#define LOOK_MS 500 /* between two looks */
+#define POLL_MS 500 /* between two looks */
 #define LIST_MAX 4096
 
 /* --- leases: a node's has the number of its uuid; a grave's is used by none but the one that granted it ----------- */
@@ -83,7 +83,7 @@ static bool is_of_node(const struct gb_hub_item *item) {
     return same;
 }
 
-static void go_on(struct gb_hub_item *item) {
+static void forward(struct gb_hub_item *item) {
     if (item->is.op == GB_RELAY_KEEPALIVE)
         gb_hub_renew(item);
     else
@@ -98,7 +98,7 @@ static void on_record(struct gb_hub_item *item) {
     item->relay.answer = NULL;
     if (same) {
         remember(item->hub, item->is.lease, &item->node);
-        go_on(item);
+        forward(item);
         return;
     }
     if (err.code == GB_OK)
@@ -128,7 +128,7 @@ static void hub_lease_begin(struct gb_hub_item *item) {
     if (item->is.op == GB_RELAY_GRANT)
         gb_hub_relay(item, GB_RELAY_GRANT, item->text, false, false, granted);
     else if (item->is.op == GB_RELAY_TIMETOLIVE || is_known(item->hub, item->is.lease, &item->node))
-        go_on(item);
+        forward(item);
     else
         ask_record(item);
 }
@@ -221,7 +221,7 @@ static void map_free(struct gb_map *map) {
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
 /* Answers those for which there are orders, and those whose time is over, or all. */
-static void sweep(struct gb_hub *hub, const struct gb_map *map, uint64_t now_ms, bool all) {
+static void answer_waits(struct gb_hub *hub, const struct gb_map *map, uint64_t now_ms, bool all) {
     struct gb_hub_list waits = hub->waits;
     struct gb_hub_item *item;
 
@@ -230,7 +230,7 @@ static void sweep(struct gb_hub *hub, const struct gb_map *map, uint64_t now_ms,
     gb_hub_list_init(&hub->waits);
     while ((item = gb_hub_list_take(&waits))) {
         /* One that came after the look began may have taken out by then what the look has found. */
-        const struct orders *own = map && item->since <= hub->looks ? gb_map_get(map, item->node.s) : NULL;
+        const struct orders *own = map && item->since <= hub->polls ? gb_map_get(map, item->node.s) : NULL;
 
         if (own || all || now_ms >= item->until_ms) {
             hub->waiting--;
@@ -241,7 +241,7 @@ static void sweep(struct gb_hub *hub, const struct gb_map *map, uint64_t now_ms,
     }
 }
 
-static void looked(struct gb_hub_item *item) {
+static void polled(struct gb_hub_item *item) {
     struct gb_hub *hub = item->hub;
     json_t *root = item->relay.ask.error.code == GB_OK && item->relay.status == 200
                        ? json_loads(item->relay.answer ? item->relay.answer : "", 0, NULL)
@@ -256,32 +256,32 @@ static void looked(struct gb_hub_item *item) {
         struct gb_map map = sort(hub, kvs);
 
         if (map.count > 0)
-            sweep(hub, &map, gb_hub_now_ms(), false);
+            answer_waits(hub, &map, gb_hub_now_ms(), false);
         map_free(&map);
         json_decref(root);
     }
-    hub->look = NULL;
+    hub->poll = NULL;
     gb_hub_item_free(item);
 }
 
-static void look(struct gb_hub *hub) {
+static void poll(struct gb_hub *hub) {
     struct gb_txn_range range = {.limit = LIST_MAX, .serializable = true};
     struct gb_txn txn = {0};
     char prefix[GB_HUB_KEY_SIZE];
     char end[GB_HUB_KEY_SIZE];
     char *text;
 
-    hub->look = gb_hub_item_new(hub);
-    if (!hub->look)
+    hub->poll = gb_hub_item_new(hub);
+    if (!hub->poll)
         return;
-    hub->looks++;
+    hub->polls++;
     gb_hub_key(hub->name, "ctl/", "", prefix);
     gb_prefix_end(prefix, end, sizeof(end));
     range.key = prefix;
     range.end = end;
     gb_txn_get(&txn, &range);
     text = gb_txn_finish(&txn);
-    gb_hub_relay(hub->look, GB_RELAY_TXN, text ? text : "", true, true, looked);
+    gb_hub_relay(hub->poll, GB_RELAY_TXN, text ? text : "", true, true, polled);
     free(text);
 }
 
@@ -291,7 +291,7 @@ static void hub_wait_begin(struct gb_hub_item *item) {
     struct gb_hub *hub = item->hub;
 
     item->until_ms = gb_hub_now_ms() + item->is.wait_ms;
-    item->since = hub->looks + 1;
+    item->since = hub->polls + 1;
     gb_hub_list_add(&hub->waits, item);
     hub->waiting++;
     if (item->until_ms < hub->wait_due_ms)
@@ -306,12 +306,12 @@ static uint64_t hub_waits_run(struct gb_hub *hub, uint64_t now_ms, bool draining
         return UINT64_MAX;
     if (!draining && now_ms < hub->wait_due_ms)
         return hub->wait_due_ms;
-    sweep(hub, NULL, now_ms, draining);
-    if (!hub->look && now_ms >= hub->looked_ms + LOOK_MS) {
-        hub->looked_ms = now_ms;
-        look(hub);
+    answer_waits(hub, NULL, now_ms, draining);
+    if (!hub->poll && now_ms >= hub->polled_ms + POLL_MS) {
+        hub->polled_ms = now_ms;
+        poll(hub);
     }
-    hub->wait_due_ms = hub->looked_ms + LOOK_MS > now_ms ? hub->looked_ms + LOOK_MS : now_ms + LOOK_MS;
+    hub->wait_due_ms = hub->polled_ms + POLL_MS > now_ms ? hub->polled_ms + POLL_MS : now_ms + POLL_MS;
     for (item = hub->waits.first; item; item = item->next)
         hub->wait_due_ms = item->until_ms < hub->wait_due_ms ? item->until_ms : hub->wait_due_ms;
     return hub->waits.first ? hub->wait_due_ms : UINT64_MAX;
@@ -358,7 +358,7 @@ static bool await(struct gb_hub *hub, uint64_t due_ms, struct gb_hub_list *queue
     return !stopping;
 }
 
-static void follow(struct gb_hub *hub, struct gb_hub_list *relayed) {
+static void run_relayed(struct gb_hub *hub, struct gb_hub_list *relayed) {
     struct gb_hub_item *item;
 
     while ((item = gb_hub_list_take(relayed))) {
@@ -377,10 +377,10 @@ static void fail_all(struct gb_hub_list *list) {
 }
 
 /* What is with the directory is waited for: it answers in some seconds. */
-static void wind_up(struct gb_hub *hub, struct gb_hub_list *queue, struct gb_hub_list *relayed) {
+static void drain(struct gb_hub *hub, struct gb_hub_list *queue, struct gb_hub_list *relayed) {
     for (;;) {
-        follow(hub, relayed);
-        gb_hub_send_held(hub);
+        run_relayed(hub, relayed);
+        gb_hub_send_delayed(hub);
         fail_all(queue);
         fail_all(&hub->reads.items);
         fail_all(&hub->renewals.items);
@@ -410,8 +410,8 @@ static void *run(void *arg) {
         uint64_t waits_ms;
         bool draining;
 
-        follow(hub, &relayed);
-        gb_hub_send_held(hub);
+        run_relayed(hub, &relayed);
+        gb_hub_send_delayed(hub);
         while ((item = gb_hub_list_take(&queue)))
             begin(item);
         pthread_mutex_lock(&hub->lock);
@@ -425,7 +425,7 @@ static void *run(void *arg) {
         due_ms = renew_ms < due_ms ? renew_ms : due_ms;
         due_ms = waits_ms < due_ms ? waits_ms : due_ms;
     }
-    wind_up(hub, &queue, &relayed);
+    drain(hub, &queue, &relayed);
     return NULL;
 }
 
@@ -467,7 +467,7 @@ int gb_hub_send(struct gb_hub *hub, struct gb_hub_ask *ask, struct gb_error *err
     return item ? 0 : -1;
 }
 
-void gb_hub_leave(struct gb_hub *hub, struct gb_hub_ask *ask) {
+void gb_hub_cancel(struct gb_hub *hub, struct gb_hub_ask *ask) {
     pthread_mutex_lock(&hub->lock);
     if (ask->item)
         ((struct gb_hub_item *)ask->item)->ask = NULL;
@@ -510,7 +510,7 @@ int gb_hub_open(const struct gb_hub_config *config, struct gb_hub **ret, struct 
         return gb_error_set(err, GB_ERR_INTERNAL, "no memory for the hub");
     hub->fleet = config->fleet;
     hub->name = strdup(config->name);
-    gb_hub_list_init(&hub->held);
+    gb_hub_list_init(&hub->delayed);
     gb_hub_list_init(&hub->reads.items);
     gb_hub_list_init(&hub->renewals.items);
     gb_hub_list_init(&hub->waits);

@@ -49,7 +49,7 @@ int gb_hub_send(struct gb_hub *hub, struct gb_hub_ask *ask, struct gb_error *err
 int gb_hub_would_take(const char *fleet, const struct gb_name *node, const char *op, const char *body,
                       struct gb_error *err);
 /* The answer is not wanted any more: done does not run after this. A done that runs now is waited for. */
-void gb_hub_leave(struct gb_hub *hub, struct gb_hub_ask *ask);
+void gb_hub_cancel(struct gb_hub *hub, struct gb_hub_ask *ask);
 
 struct gb_hub_stat {
     uint64_t requests; /* since the start, as all but waiting */

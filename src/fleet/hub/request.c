@@ -87,7 +87,7 @@ void gb_hub_item_free(struct gb_hub_item *item) {
     free(item->text);
     free(item->answer);
     free(item->relay.answer);
-    free(item->held);
+    free(item->delayed);
     free(item);
 }
 
@@ -159,9 +159,9 @@ static void send(struct gb_hub_item *item, const char *text) {
 
 /* An etcd that has too much to do answers all too late, if all that is asked is sent to it. */
 static void hold(struct gb_hub_item *item, const char *text) {
-    item->held = strdup(text);
-    item->held_ms = gb_hub_now_ms();
-    gb_hub_list_add(&item->hub->held, item);
+    item->delayed = strdup(text);
+    item->delayed_ms = gb_hub_now_ms();
+    gb_hub_list_add(&item->hub->delayed, item);
 }
 
 void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const char *text, bool reads, bool serializable,
@@ -171,20 +171,20 @@ void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const cha
     item->relayed = relayed;
     item->relay =
         (struct gb_fleet_relay){.ask = {.done = on_relayed}, .op = op, .reads = reads, .serializable = serializable};
-    if (hub->relays < GB_HUB_RELAYS_MAX && !hub->held.first)
+    if (hub->relays < GB_HUB_RELAYS_MAX && !hub->delayed.first)
         send(item, text ? text : "");
     else
         hold(item, text ? text : "");
 }
 
-void gb_hub_send_held(struct gb_hub *hub) {
+void gb_hub_send_delayed(struct gb_hub *hub) {
     struct gb_hub_item *item;
 
-    while (hub->relays < GB_HUB_RELAYS_MAX && (item = gb_hub_list_take(&hub->held))) {
-        char *text = item->held;
+    while (hub->relays < GB_HUB_RELAYS_MAX && (item = gb_hub_list_take(&hub->delayed))) {
+        char *text = item->delayed;
 
-        item->held = NULL;
-        if (text && gb_hub_now_ms() - item->held_ms < GB_HUB_HELD_MS) {
+        item->delayed = NULL;
+        if (text && gb_hub_now_ms() - item->delayed_ms < GB_HUB_DELAY_MS) {
             send(item, text);
         } else {
             gb_error_set(&item->relay.ask.error, GB_ERR_SATURATED, "the hub has too much to do; try again later");

@@ -11,7 +11,7 @@
 #include "fleet/hub/hub.h"
 
 #define GB_HUB_RELAYS_MAX 48     /* requests with the directory at a time: more would only wait there */
-#define GB_HUB_HELD_MS 2000      /* one that has waited for so long is refused: its node asks again by then */
+#define GB_HUB_DELAY_MS 2000     /* one that has waited for so long is refused: its node asks again by then */
 #define GB_HUB_LEASES_MAX 100000 /* that are known here */
 
 struct gb_hub_item;
@@ -46,8 +46,8 @@ struct gb_hub_item {
     uint64_t since;              /* the look at orders that is the first for it */
     struct gb_hub_list together; /* of one that goes on for several: these */
     struct gb_fleet_relay relay;
-    char *held; /* the text of one that waits to go on */
-    uint64_t held_ms;
+    char *delayed; /* the text of one that waits to go on */
+    uint64_t delayed_ms;
     void (*relayed)(struct gb_hub_item *item); /* on the thread, with relay.ask.error */
 };
 /* Whose a lease is. */
@@ -62,17 +62,17 @@ struct gb_hub {
     pthread_t thread;
 
     /* The thread's. */
-    size_t relays;           /* that have not been answered */
-    struct gb_hub_list held; /* that wait until there are less */
-    struct gb_map leases;    /* by key: struct gb_hub_lease */
+    size_t relays;              /* that have not been answered */
+    struct gb_hub_list delayed; /* that wait until there are less */
+    struct gb_map leases;       /* by key: struct gb_hub_lease */
     struct gb_hub_batch reads;
     struct gb_hub_batch renewals;
     struct gb_hub_list waits;
     size_t waiting;
     uint64_t wait_due_ms;     /* when one of them is to be answered, or orders are to be looked at */
-    struct gb_hub_item *look; /* at orders; NULL: none is open */
-    uint64_t looks;           /* begun */
-    uint64_t looked_ms;
+    struct gb_hub_item *poll; /* at orders; NULL: none is open */
+    uint64_t polls;           /* begun */
+    uint64_t polled_ms;
     json_t *header; /* of the directory's last answer; NULL: none yet */
 
     pthread_mutex_t lock; /* a leaf. Guards all below */
@@ -95,7 +95,7 @@ void gb_hub_item_free(struct gb_hub_item *item);
 void gb_hub_relay(struct gb_hub_item *item, enum gb_fleet_relay_op op, const char *text, bool reads, bool serializable,
                   void (*relayed)(struct gb_hub_item *item));
 /* Sends those on that were held, as far as there is room. */
-void gb_hub_send_held(struct gb_hub *hub);
+void gb_hub_send_delayed(struct gb_hub *hub);
 /* Gives item->status and item->answer, or item->error, and frees the item. */
 void gb_hub_answer(struct gb_hub_item *item);
 /* The same with what the directory has answered. */

@@ -43,7 +43,7 @@ struct gb_moves {
 
 /* What is asked of the session's owner when all that it has is here. */
 
-static json_t *hand(struct gb_arrival *arrival, json_t *body, bool *ret_answered, struct gb_error *err) {
+static json_t *ask_owner(struct gb_arrival *arrival, json_t *body, bool *ret_answered, struct gb_error *err) {
     char path[64 + GB_NAME_MAX];
 
     snprintf(path, sizeof(path), "/v1/fleet/sessions/%s/handover", arrival->session.s);
@@ -71,23 +71,23 @@ static int move_freeze(struct gb_arrival *arrival, struct move_freeze *ret, stru
     bool answered;
 
     *ret = (struct move_freeze){0};
-    return read_freeze(arrival, hand(arrival, body, &answered, err), ret, err);
+    return read_freeze(arrival, ask_owner(arrival, body, &answered, err), ret, err);
 }
 
 static json_t *of_freeze(const char *step, const struct move_freeze *freeze) {
     return json_pack("{s:s, s:I}", "step", step, "freeze", (json_int_t)freeze->number);
 }
 
-static int move_look_frozen(struct gb_arrival *arrival, struct move_freeze *freeze, struct gb_error *err) {
+static int move_poll_frozen(struct gb_arrival *arrival, struct move_freeze *freeze, struct gb_error *err) {
     bool answered;
 
-    return read_freeze(arrival, hand(arrival, of_freeze("look", freeze), &answered, err), freeze, err);
+    return read_freeze(arrival, ask_owner(arrival, of_freeze("look", freeze), &answered, err), freeze, err);
 }
 
 static void move_thaw(struct gb_arrival *arrival, const struct move_freeze *freeze) {
     bool answered;
 
-    json_decref(hand(arrival, of_freeze("thaw", freeze), &answered, NULL));
+    json_decref(ask_owner(arrival, of_freeze("thaw", freeze), &answered, NULL));
 }
 
 /* Any other answer is of a node that is busy, stops, or waits for the directory itself, or of a program between. */
@@ -114,7 +114,7 @@ static int move_give(struct gb_arrival *arrival, const struct move_freeze *freez
                              arrival->config.node.s, "claim", arrival->claim);
     struct gb_error why = GB_ERROR_INIT;
     bool answered;
-    json_t *root = hand(arrival, body, &answered, &why);
+    json_t *root = ask_owner(arrival, body, &answered, &why);
 
     json_decref(root);
     if (root)
@@ -123,11 +123,11 @@ static int move_give(struct gb_arrival *arrival, const struct move_freeze *freez
 }
 
 /* The owner may free what it has of the session. */
-static void move_tell_arrived(struct gb_arrival *arrival) {
+static void move_report_arrived(struct gb_arrival *arrival) {
     json_t *body = json_pack("{s:s, s:s}", "step", "arrived", "claim", arrival->claim);
     bool answered;
 
-    json_decref(hand(arrival, body, &answered, NULL));
+    json_decref(ask_owner(arrival, body, &answered, NULL));
 }
 
 /* --- the steps of one --------------------------------------------------------------------------------------------- */
@@ -169,7 +169,7 @@ static int await_quiet(struct gb_move *move, struct move_freeze *freeze, struct 
     while (!freeze->quiet && gb_clock_ns() < end) {
         if (!gb_arrival_pause(&move->arrival, QUIET_PAUSE_MS))
             return gb_arrival_stopped_error(&move->arrival, err);
-        if (move_look_frozen(&move->arrival, freeze, err) < 0)
+        if (move_poll_frozen(&move->arrival, freeze, err) < 0)
             return -1;
     }
     if (freeze->quiet)
@@ -208,19 +208,19 @@ static int decide(struct gb_move *move, const struct move_freeze *freeze, struct
     struct gb_error unknown = GB_ERROR_INIT;
     bool owner_alive = true;
     int given;
-    int told;
+    int answer;
 
     for (;;) {
         struct gb_error why = GB_ERROR_INIT;
 
-        told = move_give(&move->arrival, freeze, &why);
+        answer = move_give(&move->arrival, freeze, &why);
         given = is_given(move, &owner_alive, &unknown);
         if (given > 0)
             return 0;
         /* An owner that is not alive cannot give it any more. */
-        if (given == 0 && (told < 0 || (told == 0 && !owner_alive)))
-            return told < 0 ? gb_error_move(err, &why)
-                            : gb_error_set(err, GB_ERR_OWNER_ABSENT, "the session's node went away in the midst");
+        if (given == 0 && (answer < 0 || (answer == 0 && !owner_alive)))
+            return answer < 0 ? gb_error_move(err, &why)
+                              : gb_error_set(err, GB_ERR_OWNER_ABSENT, "the session's node went away in the midst");
         unknown = GB_ERROR_INIT;
         if (!gb_arrival_pause(&move->arrival, AGAIN_MS))
             return gb_arrival_stopped_error(&move->arrival, err);
@@ -298,8 +298,8 @@ static void count_skipped(struct gb_move *move) {
     while ((item = gb_map_next(&move->arrival.items, &at))) {
         if (item->skipped == GB_OK)
             continue;
-        if (call->told < GB_MOVE_SKIPPED_TOLD)
-            call->tell[call->told++] = (struct gb_move_skip){item->name, item->skipped};
+        if (call->listed < GB_MOVE_SKIPPED_LISTED)
+            call->list[call->listed++] = (struct gb_move_skip){item->name, item->skipped};
         call->skipped++;
     }
     call->rounds = move->arrival.round;
@@ -315,11 +315,11 @@ static bool is_open(struct gb_move *move) {
     return open;
 }
 
-static int unveil(struct gb_move *move, struct gb_error *err) {
+static int commit(struct gb_move *move, struct gb_error *err) {
     struct gb_move_call *call = move->call;
     struct gb_session_view view = {.used_bytes = 0};
 
-    if (gb_arrival_unveil(&move->arrival, call->epoch, &view, err) < 0)
+    if (gb_arrival_commit(&move->arrival, call->epoch, &view, err) < 0)
         return -1;
     call->buffers = view.buffers;
     call->bytes = view.used_bytes;
@@ -338,11 +338,11 @@ static int move_run(struct gb_move *move, struct gb_error *err) {
         return -1;
     r = bring_all(move, err);
     if (r == 0)
-        r = unveil(move, err);
+        r = commit(move, err);
     if (r == 0) {
         count_skipped(move);
         gb_fleet_refresh(move->moves->config.fleet, &move->arrival.session);
-        move_tell_arrived(&move->arrival);
+        move_report_arrived(&move->arrival);
         return 0;
     }
     if (!is_open(move))

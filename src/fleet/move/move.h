@@ -9,7 +9,7 @@
 #include "fleet/arrival/owner.h"
 
 #define GB_MOVES_MAX 4
-#define GB_MOVE_SKIPPED_TOLD 16
+#define GB_MOVE_SKIPPED_LISTED 16
 
 struct gb_moves;
 
@@ -36,8 +36,8 @@ struct gb_move_call {
     unsigned rounds;
     uint64_t frozen_ns; /* how long writers waited */
     size_t skipped;     /* buffers whose bytes the owner had not */
-    size_t told;        /* of those, the first ones */
-    struct gb_move_skip tell[GB_MOVE_SKIPPED_TOLD];
+    size_t listed;      /* of those, the first ones */
+    struct gb_move_skip list[GB_MOVE_SKIPPED_LISTED];
 };
 
 /* Brings the session here. who: in whose name the owner is asked ("": no tokens are in force). The call can be

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "core/runtime/call.h"
-#include "fleet/pull/elsewhere.h"
+#include "fleet/pull/failover.h"
 #include "fleet/pull/source.h"
 
 struct gb_pull_part {
@@ -172,7 +172,7 @@ static enum gb_pull_outcome bring_range(struct gb_pull_part *part) {
         gb_upload_pause(part->upload, true);
         if (part->got > before)
             patience.failures = 0;
-        outcome = gb_pull_leave(part->conn, place, outcome, &patience, &part->error);
+        outcome = gb_pull_fail_over(part->conn, place, outcome, &patience, &part->error);
         if (outcome != GB_PULL_OK && outcome != GB_PULL_BROKEN)
             return outcome;
         if (outcome == GB_PULL_BROKEN && !gb_pull_again(part->pull, &patience, retry_after_s))
@@ -467,10 +467,10 @@ static enum gb_pull_outcome look(struct gb_pull *pull, struct gb_error *err) {
     do {
         why = GB_ERROR_INIT;
         place = atomic_load(&pull->place);
-        outcome = gb_pull_look(&pull->conn, place, &pull->source, &why);
+        outcome = gb_pull_describe(&pull->conn, place, &pull->source, &why);
         if (outcome == GB_PULL_BROKEN) {
             gb_pull_conn_close(&pull->conn);
-            gb_pull_begin_elsewhere(pull, &patience, &why);
+            gb_pull_begin_failover(pull, &patience, &why);
         }
     } while (outcome == GB_PULL_BROKEN && gb_pull_again(pull, &patience, 0));
     if (outcome == GB_PULL_OK && !gb_pull_is_meant(pull, place, &pull->source, &why))
@@ -566,8 +566,8 @@ static bool withdraw(struct gb_pull **list, struct gb_pull *pull) {
 static void let_go(const struct gb_pull_params *params) {
     if (params->ticket.free_arg)
         params->ticket.free_arg(params->ticket.arg);
-    if (params->elsewhere.free_arg)
-        params->elsewhere.free_arg(params->elsewhere.arg);
+    if (params->failover.free_arg)
+        params->failover.free_arg(params->failover.arg);
     if (params->check.free_arg)
         params->check.free_arg(params->check.arg);
 }

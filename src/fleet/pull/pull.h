@@ -83,17 +83,17 @@ struct gb_pull_ticket {
 struct gb_pull;
 
 /* Another place that has the source's buffer under the same path. */
-struct gb_pull_stand {
+struct gb_pull_replica {
     char origin[GB_PULL_ORIGIN_SIZE];
     struct gb_pull_ticket ticket; /* for it; taken */
 };
 
 /* Where else the source's session is, or copies of its sealed buffers. A pull that loses its source asks. */
-struct gb_pull_elsewhere {
+struct gb_pull_failover {
     /* lost: the origin that does not answer; "": the one at hand answers, with another entity tag. registered: the
      * source has said that the directory knows its session. Returns 1; 0 with err: nowhere as yet, which may change;
      * -1 with err: nowhere. [one of the pull's threads at a time; may block in gb_pull_wait] */
-    int (*find)(void *arg, struct gb_pull *pull, const char *lost, bool registered, struct gb_pull_stand *ret,
+    int (*find)(void *arg, struct gb_pull *pull, const char *lost, bool registered, struct gb_pull_replica *ret,
                 struct gb_error *err);
     void *arg;
     void (*free_arg)(void *arg); /* when the pull has ended */
@@ -111,11 +111,11 @@ struct gb_pull_params {
     struct gb_digest_set digests; /* that the bytes must have */
     const char *const *permitted; /* origins to which the source may redirect; copied */
     size_t permitted_count;
-    struct gb_pull_ticket ticket;       /* taken in every case */
-    struct gb_pull_elsewhere elsewhere; /* taken in every case; without find: nowhere */
-    struct gb_buffer_params to;         /* session and name; kind, pool, device and durability where they are set */
-    unsigned wait_ms;                   /* how long to wait for memory to become free */
-    struct gb_buffer_check check;       /* of the destination; taken in every case */
+    struct gb_pull_ticket ticket;     /* taken in every case */
+    struct gb_pull_failover failover; /* taken in every case; without find: nowhere */
+    struct gb_buffer_params to;       /* session and name; kind, pool, device and durability where they are set */
+    unsigned wait_ms;                 /* how long to wait for memory to become free */
+    struct gb_buffer_check check;     /* of the destination; taken in every case */
 };
 
 struct gb_pull_numbers {

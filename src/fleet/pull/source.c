@@ -43,8 +43,8 @@ static unsigned count_places(const struct gb_pull *pull) {
 }
 
 /* Only sealed buffers have copies. What has not been looked at yet may be sealed. */
-bool gb_pull_may_leave(const struct gb_pull *pull) {
-    return pull->params.elsewhere.find && (pull->source.sealed || pull->source.tag[0] == '\0') &&
+bool gb_pull_may_fail_over(const struct gb_pull *pull) {
+    return pull->params.failover.find && (pull->source.sealed || pull->source.tag[0] == '\0') &&
            count_places(pull) < PLACES_MAX;
 }
 
@@ -470,7 +470,8 @@ static enum gb_pull_outcome next_place(struct gb_pull *pull, const char *locatio
         gb_error_set(err, GB_ERR_SOURCE_NOT_PERMITTED,
                      "the source %s redirects to %s, from which this daemon may not pull: --pull-from permits it",
                      place->origin, origin);
-        return gb_pull_may_leave(pull) ? GB_PULL_BROKEN : GB_PULL_FAILED; /* the directory may name that one as well */
+        return gb_pull_may_fail_over(pull) ? GB_PULL_BROKEN
+                                           : GB_PULL_FAILED; /* the directory may name that one as well */
     }
     strcpy(place->origin, origin);
     strcpy(place->target, rest);
@@ -860,8 +861,8 @@ static enum gb_pull_outcome look_at_bytes(struct gb_pull_conn *conn, const struc
     return GB_PULL_OK;
 }
 
-enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, const struct gb_pull_place *place,
-                                  struct gb_pull_source *ret, struct gb_error *err) {
+enum gb_pull_outcome gb_pull_describe(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                      struct gb_pull_source *ret, struct gb_error *err) {
     enum gb_pull_outcome outcome = GB_PULL_CHANGED;
     unsigned looks;
 

@@ -131,8 +131,8 @@ struct gb_pull_source {
 };
 
 /* Asks the source at that place for its record and the version of its bytes. */
-enum gb_pull_outcome gb_pull_look(struct gb_pull_conn *conn, const struct gb_pull_place *place,
-                                  struct gb_pull_source *ret, struct gb_error *err);
+enum gb_pull_outcome gb_pull_describe(struct gb_pull_conn *conn, const struct gb_pull_place *place,
+                                      struct gb_pull_source *ret, struct gb_error *err);
 /* Whether both are one sealed buffer's bytes, so that what has come of one can be gone on with from the other: both
  * tell the same checksum, or all bytes will be compared with a digest in the end. Pure. */
 bool gb_pull_same_bytes(const struct gb_pull_source *a, const struct gb_pull_source *b, bool has_digest);
@@ -140,7 +140,7 @@ bool gb_pull_same_bytes(const struct gb_pull_source *a, const struct gb_pull_sou
 int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, struct gb_error *err);
 
 /* Whether a pull that has lost its source may be able to go on elsewhere. */
-bool gb_pull_may_leave(const struct gb_pull *pull);
+bool gb_pull_may_fail_over(const struct gb_pull *pull);
 
 struct gb_pull {
     struct gb_pull *next; /* in the list of pulls that it is in */
@@ -158,7 +158,7 @@ struct gb_pull {
     atomic_bool halted;
     struct gb_pull_place first;
     struct gb_pull_place *_Atomic place; /* the present one */
-    atomic_bool leaves;                  /* a part looks for another place */
+    atomic_bool failing_over;            /* a part looks for another place */
 
     /* The lock of pulls: */
     enum { GB_PULL_WAITS, GB_PULL_RUNS, GB_PULL_COMMITS, GB_PULL_ENDED } state;

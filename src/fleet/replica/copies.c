@@ -14,13 +14,13 @@
 
 /* A session whose owner is away, and which says that it is to be taken over: this node has its sealed buffers. */
 
-struct taking {
+struct takeover {
     struct gb_fleet_register entry;
     struct gb_arrival_wait wait;
 };
 
 static void taken(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct taking, entry.ask)->wait);
+    gb_arrival_wake(&gb_container_of(ask, struct takeover, entry.ask)->wait);
 }
 
 /* A directory that stood still may have let the leases of nodes end that never stopped. */
@@ -40,13 +40,13 @@ static int check_silent(struct gb_arrival *arrival, struct gb_error *err) {
                         arrival->owner.name.s);
 }
 
-static int take(struct gb_copy *copy, struct gb_error *err) {
+static int register_takeover(struct gb_copy *copy, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
-    struct taking t = {.entry = {.ask = {.done = taken}, .session = {.name = arrival->session}, .holds = true},
-                       .wait = {.arrival = arrival}};
+    struct takeover t = {.entry = {.ask = {.done = taken}, .session = {.name = arrival->session}, .from_copies = true},
+                         .wait = {.arrival = arrival}};
 
     memcpy(t.entry.session.claim, arrival->claim, sizeof(arrival->claim));
-    gb_fleet_take(arrival->config.fleet, &t.entry);
+    gb_fleet_take_over(arrival->config.fleet, &t.entry);
     if (gb_arrival_ask_wait(&t.wait, &t.entry.ask, err) < 0)
         return -1;
     arrival->there = t.entry.session;
@@ -58,13 +58,13 @@ static int take(struct gb_copy *copy, struct gb_error *err) {
 static int become_owner(struct gb_copy *copy, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
 
-    if (gb_arrival_mourn(arrival, err) < 0 || gb_arrival_unveil(arrival, copy->taken, NULL, err) < 0)
+    if (gb_arrival_mark_lost(arrival, err) < 0 || gb_arrival_commit(arrival, copy->taken, NULL, err) < 0)
         return -1;
     gb_fleet_refresh(arrival->config.fleet, &arrival->session);
     return GB_TAKEN;
 }
 
-static int gb_takeover(struct gb_copy *copy, bool forced, struct gb_error *err) {
+static int take_over(struct gb_copy *copy, bool forced, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
     const struct gb_fleet_session *there = &arrival->there;
 
@@ -75,7 +75,7 @@ static int gb_takeover(struct gb_copy *copy, bool forced, struct gb_error *err) 
     if (!forced && (there->on_partition != GB_ON_PARTITION_STOP || there->failover_after_s == 0 ||
                     arrival->absent_s < there->failover_after_s))
         return 0;
-    if ((!forced && check_silent(arrival, err) < 0) || take(copy, err) < 0)
+    if ((!forced && check_silent(arrival, err) < 0) || register_takeover(copy, err) < 0)
         return -1;
     return become_owner(copy, err);
 }
@@ -107,18 +107,18 @@ void gb_replicas_wake(struct gb_replicas *r) {
 
 static struct gb_copy *copy_new(struct gb_replicas *r, const struct gb_name *session) {
     struct gb_copy *copy = calloc(1, sizeof(*copy));
-    bool kept;
+    bool replicated;
 
     if (!copy)
         return NULL;
     gb_arrival_init(&copy->arrival, &r->config.arrival, session, r->config.who);
     strcpy(copy->arrival.suffix, GB_REPLICA_SUFFIX);
     copy->arrival.only_sealed = true;
-    copy->told.session = *session;
+    copy->published.session = *session;
     pthread_mutex_lock(&r->lock);
-    kept = !r->stopping && gb_map_put(&r->copies, copy->told.session.s, copy) == 0;
+    replicated = !r->stopping && gb_map_put(&r->copies, copy->published.session.s, copy) == 0;
     pthread_mutex_unlock(&r->lock);
-    if (kept) {
+    if (replicated) {
         gb_core_keep_copies(r->config.arrival.core); /* whether there are any left is asked here */
         return copy;
     }
@@ -133,15 +133,15 @@ static void copy_free(struct gb_copy *copy) {
 }
 
 /* What others see of it from now on. */
-static void tell(struct gb_replicas *r, struct gb_copy *copy, bool current, const char *problem) {
+static void publish(struct gb_replicas *r, struct gb_copy *copy, bool current, const char *problem) {
     pthread_mutex_lock(&r->lock);
-    copy->told.owner = copy->arrival.there.node;
-    copy->told.stage = copy->arrival.stage;
-    copy->told.buffers = copy->arrival.here;
-    copy->told.bytes = copy->arrival.bytes;
-    copy->told.current = current;
-    copy->told_number = copy->number;
-    snprintf(copy->told.problem, sizeof(copy->told.problem), "%s", problem);
+    copy->published.owner = copy->arrival.there.node;
+    copy->published.stage = copy->arrival.stage;
+    copy->published.buffers = copy->arrival.here;
+    copy->published.bytes = copy->arrival.bytes;
+    copy->published.current = current;
+    copy->published_number = copy->number;
+    snprintf(copy->published.problem, sizeof(copy->published.problem), "%s", problem);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -150,7 +150,7 @@ static void empty(struct gb_replicas *r, struct gb_copy *copy) {
     struct gb_arrival *arrival = &copy->arrival;
 
     copy->number = copy->edition = 0;
-    tell(r, copy, false, "");
+    publish(r, copy, false, "");
     if (arrival->stage.s[0] != '\0')
         gb_arrival_unstage(arrival);
     gb_arrival_items_free(arrival);
@@ -158,36 +158,36 @@ static void empty(struct gb_replicas *r, struct gb_copy *copy) {
     arrival->described = NULL;
     arrival->stage.s[0] = '\0';
     arrival->here = arrival->bytes = 0;
-    tell(r, copy, false, "");
+    publish(r, copy, false, "");
 }
 
-struct unholding {
-    struct gb_fleet_unhold ask;
+struct held_drop {
+    struct gb_fleet_held_drop ask;
     struct gb_arrival_wait wait;
 };
 
-static void unhold_ended(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct unholding, ask.ask)->wait);
+static void held_dropped(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct held_drop, ask.ask)->wait);
 }
 
 /* The session is none of those for which copies are kept here. */
-static void forget(struct gb_replicas *r, const struct gb_name *session) {
-    struct unholding go = {.ask = {.ask = {.done = unhold_ended}, .session = *session},
+static void drop_held(struct gb_replicas *r, const struct gb_name *session) {
+    struct held_drop go = {.ask = {.ask = {.done = held_dropped}, .session = *session},
                            .wait = {.arrival = &r->list_wait}};
 
-    gb_fleet_unhold(r->config.arrival.fleet, &go.ask);
+    gb_fleet_drop_held(r->config.arrival.fleet, &go.ask);
     (void)gb_arrival_ask_wait(&go.wait, &go.ask.ask, NULL); /* else it is listed again, and given up again */
 }
 
 static void drop(struct gb_replicas *r, struct gb_copy *copy) {
-    struct gb_name session = copy->told.session;
+    struct gb_name session = copy->published.session;
 
     empty(r, copy);
     pthread_mutex_lock(&r->lock);
     gb_map_take(&r->copies, session.s);
     pthread_mutex_unlock(&r->lock);
     copy_free(copy);
-    forget(r, &session);
+    drop_held(r, &session);
 }
 
 /* --- what the owner has ------------------------------------------------------------------------------------------- */
@@ -199,7 +199,7 @@ static uint64_t others_bytes(struct gb_replicas *r, const struct gb_copy *withou
 
     pthread_mutex_lock(&r->lock);
     while ((copy = gb_map_next(&r->copies, &at)))
-        bytes += copy != without ? copy->told.bytes : 0;
+        bytes += copy != without ? copy->published.bytes : 0;
     pthread_mutex_unlock(&r->lock);
     return bytes;
 }
@@ -252,7 +252,7 @@ static int bring(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *e
         arrival->stage.s[0] = '\0';
         return -1;
     }
-    tell(r, copy, false, "");
+    publish(r, copy, false, "");
     n = gb_arrival_stage_again(arrival, err);
     if (n == 0)
         n = gb_arrival_bring(arrival, true, err);
@@ -294,7 +294,7 @@ static int compare(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
         return gb_error_move(err, &why);
     }
     copy->edition = copy->arrival.problem.code == GB_OK ? edition : 0;
-    tell(r, copy, copy->edition > 0, copy->arrival.problem.detail);
+    publish(r, copy, copy->edition > 0, copy->arrival.problem.detail);
     return done(copy, edition, copy->arrival.problem.detail, err);
 }
 
@@ -327,7 +327,7 @@ static void answer_take(struct gb_replicas *r, struct gb_copy *copy, const struc
 
 /* What this node kept of the session is the session's. */
 static void retire(struct gb_replicas *r, struct gb_copy *copy) {
-    struct gb_name session = copy->told.session;
+    struct gb_name session = copy->published.session;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session_call *call;
 
@@ -343,19 +343,19 @@ static void retire(struct gb_replicas *r, struct gb_copy *copy) {
         gb_call_finish(&call->base, call->created ? NULL : &err);
     }
     copy_free(copy);
-    forget(r, &session);
+    drop_held(r, &session);
     gb_replicas_wake(r);
 }
 
 /* Returns DROP if there is nothing to be kept, OWNER if the session is this node's, 0 if all is well, -1. */
-static int look_at(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
+static int check(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
     const struct gb_fleet_holder *listed;
     struct gb_error why = GB_ERROR_INIT;
     int there = gb_arrival_locate(arrival, &why);
 
     if (there > 0 && copy->taken)
-        return gb_takeover(copy, false, err);
+        return take_over(copy, false, err);
     if (there > 0 || why.code == GB_ERR_SESSION_NOT_FOUND)
         return DROP;
     if (there < 0 && why.code != GB_ERR_OWNER_ABSENT)
@@ -372,7 +372,7 @@ static int look_at(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
                             arrival->session.s, arrival->owner.name.s);
     if (there == 0)
         return compare(r, copy, err);
-    return arrival->stage.s[0] != '\0' ? gb_takeover(copy, is_forced(r, copy), err) : 0;
+    return arrival->stage.s[0] != '\0' ? take_over(copy, is_forced(r, copy), err) : 0;
 }
 
 static bool is_watched(const struct gb_copy *copy) {
@@ -380,18 +380,18 @@ static bool is_watched(const struct gb_copy *copy) {
 }
 
 static bool is_due(const struct gb_copy *copy, uint64_t now) {
-    uint64_t since = now - copy->looked_ms;
-    unsigned ms = is_watched(copy) ? WATCH_MS : copy->told.problem[0] != '\0' ? AGAIN_MS : GB_REPLICA_LOOK_MS;
+    uint64_t since = now - copy->checked_ms;
+    unsigned ms = is_watched(copy) ? WATCH_MS : copy->published.problem[0] != '\0' ? AGAIN_MS : GB_REPLICA_CHECK_MS;
 
-    return copy->looked_ms == 0 || since >= ms;
+    return copy->checked_ms == 0 || since >= ms;
 }
 
-static void look(struct gb_replicas *r, struct gb_copy *copy) {
+static void update(struct gb_replicas *r, struct gb_copy *copy) {
     struct gb_error err = GB_ERROR_INIT;
     int n;
 
-    copy->looked_ms = gb_replicas_now_ms();
-    n = look_at(r, copy, &err);
+    copy->checked_ms = gb_replicas_now_ms();
+    n = check(r, copy, &err);
     if (n == DROP) {
         answer_take(r, copy, NULL);
         drop(r, copy);
@@ -399,7 +399,7 @@ static void look(struct gb_replicas *r, struct gb_copy *copy) {
         retire(r, copy);
     } else if (n < 0) {
         copy->edition = 0;
-        tell(r, copy, false, err.detail);
+        publish(r, copy, false, err.detail);
         answer_take(r, copy, &err);
     }
 }
@@ -440,7 +440,7 @@ static void read_list(struct gb_replicas *r) {
 }
 
 /* What owners have called for. */
-static void take_wanted(struct gb_replicas *r) {
+static void add_wanted(struct gb_replicas *r) {
     struct gb_map wanted;
     struct gb_copy *copy;
     struct gb_name *name;
@@ -455,7 +455,7 @@ static void take_wanted(struct gb_replicas *r) {
         if (!copy)
             copy = copy_new(r, name);
         if (copy)
-            copy->looked_ms = 0;
+            copy->checked_ms = 0;
         free(name);
     }
     gb_map_done(&wanted);
@@ -521,40 +521,40 @@ static void remove_leftovers(struct gb_replicas *r) {
 }
 
 /* The number stays: as a holder it has nothing, for now. */
-static void make_one_way(struct gb_replicas *r, struct gb_copy *copy) {
+static void shed_copy(struct gb_replicas *r, struct gb_copy *copy) {
     uint64_t number = copy->number;
 
     empty(r, copy);
     copy->number = number;
     copy->shed_ms = gb_replicas_now_ms();
-    copy->looked_ms = 0; /* the owner is told */
-    tell(r, copy, false, SHED);
+    copy->checked_ms = 0; /* the owner is told */
+    publish(r, copy, false, SHED);
 }
 
 /* The largest first, until there is as much as something else lacks. */
-static void make_way(struct gb_replicas *r) {
+static void shed_copies(struct gb_replicas *r) {
     struct gb_copy *largest;
     struct gb_copy *copy;
-    uint64_t lacking;
+    uint64_t needed;
     uint64_t bytes;
     size_t at;
 
     pthread_mutex_lock(&r->lock);
-    lacking = r->lacking_bytes;
-    r->lacking_bytes = 0;
+    needed = r->needed_bytes;
+    r->needed_bytes = 0;
     pthread_mutex_unlock(&r->lock);
-    while (lacking > 0) {
+    while (needed > 0) {
         largest = NULL;
         pthread_mutex_lock(&r->lock);
         for (at = 0; (copy = gb_map_next(&r->copies, &at));)
-            if (copy->told.bytes > 0 && (!largest || copy->told.bytes > largest->told.bytes))
+            if (copy->published.bytes > 0 && (!largest || copy->published.bytes > largest->published.bytes))
                 largest = copy;
         pthread_mutex_unlock(&r->lock);
         if (!largest)
             return;
-        bytes = largest->told.bytes;
-        make_one_way(r, largest);
-        lacking = bytes < lacking ? lacking - bytes : 0;
+        bytes = largest->published.bytes;
+        shed_copy(r, largest);
+        needed = bytes < needed ? needed - bytes : 0;
     }
 }
 
@@ -573,7 +573,7 @@ static struct gb_copy **all_copies(struct gb_replicas *r, size_t *ret_count) {
     return all;
 }
 
-void gb_replica_look(struct gb_replicas *r) {
+void gb_copies_update(struct gb_replicas *r) {
     uint64_t now = gb_replicas_now_ms();
     struct gb_copy **all;
     size_t count;
@@ -585,18 +585,18 @@ void gb_replica_look(struct gb_replicas *r) {
         remove_leftovers(r);
     if (r->listed_ms == 0 || now - r->listed_ms >= LIST_MS)
         read_list(r);
-    take_wanted(r);
-    make_way(r);
+    add_wanted(r);
+    shed_copies(r);
     all = all_copies(r, &count);
     for (i = 0; i < count; i++)
         if (is_due(all[i], now))
-            look(r, all[i]);
+            update(r, all[i]);
     free(all);
 }
 
-unsigned gb_replica_pause_ms(struct gb_replicas *r) {
+unsigned gb_copies_pause_ms(struct gb_replicas *r) {
     const struct gb_copy *copy;
-    unsigned ms = GB_REPLICA_LOOK_MS;
+    unsigned ms = GB_REPLICA_CHECK_MS;
     size_t at = 0;
 
     pthread_mutex_lock(&r->lock);
@@ -605,14 +605,14 @@ unsigned gb_replica_pause_ms(struct gb_replicas *r) {
     while ((copy = gb_map_next(&r->copies, &at))) {
         if (is_watched(copy))
             ms = ms < WATCH_MS ? ms : WATCH_MS;
-        else if (copy->told.problem[0] != '\0')
+        else if (copy->published.problem[0] != '\0')
             ms = ms < AGAIN_MS ? ms : AGAIN_MS;
     }
     pthread_mutex_unlock(&r->lock);
     return ms;
 }
 
-void gb_replica_free_copies(struct gb_replicas *r) {
+void gb_copies_free(struct gb_replicas *r) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_copy *copy;
     size_t at = 0;
@@ -661,7 +661,7 @@ bool gb_replicas_have(struct gb_replicas *r, const struct gb_name *session) {
         return false;
     pthread_mutex_lock(&r->lock);
     copy = gb_map_get(&r->copies, session->s);
-    has = copy && copy->told.stage.s[0] != '\0';
+    has = copy && copy->published.stage.s[0] != '\0';
     pthread_mutex_unlock(&r->lock);
     return has;
 }
@@ -695,9 +695,9 @@ bool gb_replicas_stage(struct gb_replicas *r, const struct gb_name *session, uin
 
     pthread_mutex_lock(&r->lock);
     copy = gb_map_get(&r->copies, session->s);
-    has = copy && copy->told_number == number && number > 0 && copy->told.stage.s[0] != '\0';
+    has = copy && copy->published_number == number && number > 0 && copy->published.stage.s[0] != '\0';
     if (has)
-        *ret = copy->told.stage;
+        *ret = copy->published.stage;
     pthread_mutex_unlock(&r->lock);
     return has;
 }
@@ -714,7 +714,7 @@ size_t gb_replicas_list(struct gb_replicas *r, struct gb_replica_copies **ret) {
     pthread_mutex_lock(&r->lock);
     *ret = calloc(r->copies.count + 1, sizeof(**ret));
     while (*ret && (copy = gb_map_next(&r->copies, &at)))
-        (*ret)[count++] = copy->told;
+        (*ret)[count++] = copy->published;
     pthread_mutex_unlock(&r->lock);
     if (count > 1)
         qsort(*ret, count, sizeof(**ret), compare_names);

@@ -30,11 +30,12 @@ static void zone_of(const struct gb_fleet_node *node, char ret[ZONE_SIZE]) {
     json_decref(labels);
 }
 
-static bool is_of(const struct gb_kept *kept, const struct gb_arrival_config *is, const struct gb_name *node) {
+static bool is_of(const struct gb_replicated *replicated, const struct gb_arrival_config *is,
+                  const struct gb_name *node) {
     size_t i;
 
-    for (i = 0; i < kept->count; i++)
-        if (gb_name_equal(&kept->holders[i].is.node, node))
+    for (i = 0; i < replicated->count; i++)
+        if (gb_name_equal(&replicated->holders[i].is.node, node))
             return true;
     return gb_name_equal(&is->node, node);
 }
@@ -70,12 +71,12 @@ struct zones {
 };
 
 static void gather_zones(const struct gb_fleet_node *nodes, size_t count, const struct gb_arrival_config *is,
-                         const struct gb_kept *kept, struct zones *ret) {
+                         const struct gb_replicated *replicated, struct zones *ret) {
     size_t i;
 
     ret->count = 0;
     for (i = 0; i < count && ret->count <= GB_FLEET_HOLDERS_MAX; i++)
-        if (is_of(kept, is, &nodes[i].name))
+        if (is_of(replicated, is, &nodes[i].name))
             zone_of(&nodes[i], ret->names[ret->count++]);
 }
 
@@ -90,22 +91,22 @@ static bool is_other_zone(const struct gb_fleet_node *node, const struct zones *
 }
 
 const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, size_t count,
-                                             const struct gb_arrival_config *is, const struct gb_kept *kept,
+                                             const struct gb_arrival_config *is, const struct gb_replicated *replicated,
                                              const struct gb_refusal *refusals, size_t refusal_count, uint64_t bytes,
                                              uint32_t (*random)(void *arg), void *arg) {
     const struct gb_fleet_node *two[2] = {NULL, NULL};
     struct zones zones;
     bool best_zone = false;
-    uint32_t seen = 0;
+    uint32_t snapshot = 0;
     size_t i;
 
-    gather_zones(nodes, count, is, kept, &zones);
+    gather_zones(nodes, count, is, replicated, &zones);
     for (i = 0; i < count; i++) {
         const struct gb_fleet_node *node = &nodes[i];
         bool other;
         uint32_t at;
 
-        if (!node->alive || node->draining || is_of(kept, is, &node->name) || !can_come(is, node) ||
+        if (!node->alive || node->draining || is_of(replicated, is, &node->name) || !can_come(is, node) ||
             has_refused(refusals, refusal_count, &node->name) || free_bytes(node) < bytes)
             continue;
         other = is_other_zone(node, &zones);
@@ -114,12 +115,12 @@ const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, 
         if (other && !best_zone) { /* from here on those of another zone alone */
             best_zone = true;
             two[0] = two[1] = NULL;
-            seen = 0;
+            snapshot = 0;
         }
-        at = seen < 2 ? seen : random(arg) % (seen + 1);
+        at = snapshot < 2 ? snapshot : random(arg) % (snapshot + 1);
         if (at < 2)
             two[at] = node;
-        seen++;
+        snapshot++;
     }
     if (two[1] && free_bytes(two[1]) > free_bytes(two[0]))
         return two[1];
@@ -140,77 +141,79 @@ const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, 
 /* --- what is known ------------------------------------------------------------------------------------------------ */
 
 void gb_holders_free(struct gb_replicas *r) {
-    struct gb_kept *kept;
+    struct gb_replicated *replicated;
     size_t at = 0;
 
-    while ((kept = gb_map_next(&r->kept, &at)))
-        free(kept);
-    gb_map_done(&r->kept);
+    while ((replicated = gb_map_next(&r->replicated, &at)))
+        free(replicated);
+    gb_map_done(&r->replicated);
     free(r->nodes);
 }
 
-static struct gb_kept *kept_of(struct gb_replicas *r, const struct gb_name *session) {
-    struct gb_kept *kept = gb_map_get(&r->kept, session->s);
+static struct gb_replicated *replicated_of(struct gb_replicas *r, const struct gb_name *session) {
+    struct gb_replicated *replicated = gb_map_get(&r->replicated, session->s);
 
-    if (kept)
-        return kept;
-    kept = calloc(1, sizeof(*kept));
-    if (!kept)
+    if (replicated)
+        return replicated;
+    replicated = calloc(1, sizeof(*replicated));
+    if (!replicated)
         return NULL;
-    kept->session = *session;
-    if (gb_map_put(&r->kept, kept->session.s, kept) == 0)
-        return kept;
-    free(kept);
+    replicated->session = *session;
+    if (gb_map_put(&r->replicated, replicated->session.s, replicated) == 0)
+        return replicated;
+    free(replicated);
     return NULL;
 }
 
-static struct gb_holding *holding_of(struct gb_kept *kept, const struct gb_name *node, uint64_t number) {
+static struct gb_holder_state *holder_of(struct gb_replicated *replicated, const struct gb_name *node,
+                                         uint64_t number) {
     size_t i;
 
-    for (i = 0; kept && i < kept->count; i++)
-        if (gb_name_equal(&kept->holders[i].is.node, node) && kept->holders[i].is.number == number)
-            return &kept->holders[i];
+    for (i = 0; replicated && i < replicated->count; i++)
+        if (gb_name_equal(&replicated->holders[i].is.node, node) && replicated->holders[i].is.number == number)
+            return &replicated->holders[i];
     return NULL;
 }
 
 /* What the session's record says, with what is known of those that stay. */
-static void take_record(struct gb_kept *kept, const struct gb_session_rec *rec) {
+static void take_record(struct gb_replicated *replicated, const struct gb_session_rec *rec) {
     struct gb_fleet_session is = {.holder_count = 0};
-    struct gb_holding holders[GB_FLEET_HOLDERS_MAX] = {{.begun = 0}};
+    struct gb_holder_state holders[GB_FLEET_HOLDERS_MAX] = {{.begun = 0}};
     size_t i;
 
     if (!gb_fleet_holders_read(gb_text_s(rec->holders), &is))
         is.holder_count = 0;
     for (i = 0; i < is.holder_count; i++) {
-        const struct gb_holding *known = holding_of(kept, &is.holders[i].node, is.holders[i].number);
+        const struct gb_holder_state *known = holder_of(replicated, &is.holders[i].node, is.holders[i].number);
 
         holders[i].heard_ms = gb_replicas_now_ms();
         if (known)
             holders[i] = *known;
         holders[i].is = is.holders[i];
     }
-    if (strcmp(kept->claim, rec->fleet_claim) != 0)
-        kept->written = false; /* of another owner, or of an earlier process */
-    snprintf(kept->claim, sizeof(kept->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, rec->fleet_claim);
-    memcpy(kept->holders, holders, sizeof(holders));
-    kept->count = is.holder_count;
+    if (strcmp(replicated->claim, rec->fleet_claim) != 0)
+        replicated->written = false; /* of another owner, or of an earlier process */
+    snprintf(replicated->claim, sizeof(replicated->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, rec->fleet_claim);
+    memcpy(replicated->holders, holders, sizeof(holders));
+    replicated->count = is.holder_count;
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-struct holding_ask {
-    struct gb_fleet_hold hold;
+struct holders_write {
+    struct gb_fleet_holder_set hold;
     struct gb_arrival_wait wait;
 };
 
-static void held(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct holding_ask, hold.ask)->wait);
+static void written_to_directory(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(&gb_container_of(ask, struct holders_write, hold.ask)->wait);
 }
 
 static int write_directory(struct gb_replicas *r, const struct gb_fleet_session *session, struct gb_error *err) {
-    struct holding_ask h = {.hold = {.ask = {.done = held}, .session = *session}, .wait = {.arrival = &r->waiter}};
+    struct holders_write h = {.hold = {.ask = {.done = written_to_directory}, .session = *session},
+                              .wait = {.arrival = &r->waiter}};
 
-    gb_fleet_hold(r->config.arrival.fleet, &h.hold);
+    gb_fleet_set_holders(r->config.arrival.fleet, &h.hold);
     return gb_arrival_ask_wait(&h.wait, &h.hold.ask, err);
 }
 
@@ -236,7 +239,7 @@ struct calling {
     struct gb_arrival_wait wait;
 };
 
-static void called(struct gb_fleet_ask *ask) {
+static void notified(struct gb_fleet_ask *ask) {
     gb_arrival_wake(&gb_container_of(ask, struct calling, call.ask)->wait);
 }
 
@@ -267,46 +270,46 @@ static int list_nodes(struct gb_replicas *r) {
 
 /* --- one session -------------------------------------------------------------------------------------------------- */
 
-static struct gb_fleet_session session_of(const struct gb_kept *kept) {
-    struct gb_fleet_session session = {.name = kept->session};
+static struct gb_fleet_session session_of(const struct gb_replicated *replicated) {
+    struct gb_fleet_session session = {.name = replicated->session};
     size_t i;
 
-    memcpy(session.claim, kept->claim, sizeof(kept->claim));
-    for (i = 0; i < kept->count; i++)
-        session.holders[session.holder_count++] = kept->holders[i].is;
+    memcpy(session.claim, replicated->claim, sizeof(replicated->claim));
+    for (i = 0; i < replicated->count; i++)
+        session.holders[session.holder_count++] = replicated->holders[i].is;
     return session;
 }
 
 /* The record here is never behind the directory: it has a holder before, and until after, the directory has it. */
-static int add(struct gb_replicas *r, struct gb_kept *kept, const struct gb_name *node) {
-    struct gb_holding *holder = &kept->holders[kept->count];
+static int add_holder(struct gb_replicas *r, struct gb_replicated *replicated, const struct gb_name *node) {
+    struct gb_holder_state *holder = &replicated->holders[replicated->count];
     struct gb_fleet_session session;
 
     pthread_mutex_lock(&r->lock);
-    *holder = (struct gb_holding){.is = {.node = *node, .number = (uint64_t)gb_wall_us()}};
+    *holder = (struct gb_holder_state){.is = {.node = *node, .number = (uint64_t)gb_wall_us()}};
     holder->heard_ms = gb_replicas_now_ms();
-    kept->count++;
-    kept->written = false;
+    replicated->count++;
+    replicated->written = false;
     pthread_mutex_unlock(&r->lock);
-    session = session_of(kept);
+    session = session_of(replicated);
     if (write_record(r, &session, NULL) == 0)
         return 0;
     pthread_mutex_lock(&r->lock);
-    kept->count--;
+    replicated->count--;
     pthread_mutex_unlock(&r->lock);
     return -1;
 }
 
-static int strike(struct gb_replicas *r, struct gb_kept *kept, size_t at) {
-    struct gb_fleet_session session = session_of(kept);
+static int remove_holder(struct gb_replicas *r, struct gb_replicated *replicated, size_t at) {
+    struct gb_fleet_session session = session_of(replicated);
 
     session.holders[at] = session.holders[--session.holder_count];
-    kept->written = false;
+    replicated->written = false;
     if (write_directory(r, &session, NULL) < 0 || write_record(r, &session, NULL) < 0)
         return -1;
     pthread_mutex_lock(&r->lock);
-    kept->holders[at] = kept->holders[--kept->count];
-    kept->written = true;
+    replicated->holders[at] = replicated->holders[--replicated->count];
+    replicated->written = true;
     pthread_mutex_unlock(&r->lock);
     return 0;
 }
@@ -336,12 +339,13 @@ static void ordered(struct gb_fleet_ask *ask) {
     gb_arrival_wake(&gb_container_of(ask, struct ordering, order.ask)->wait);
 }
 
-static void order_holder(struct gb_replicas *r, const struct gb_kept *kept, const struct gb_fleet_node *node) {
+static void order_holder(struct gb_replicas *r, const struct gb_replicated *replicated,
+                         const struct gb_fleet_node *node) {
     struct ordering o = {.order = {.ask = {.done = ordered},
                                    .node = node->name,
                                    .uuid = node->uuid,
                                    .what = GB_ORDER_HOLD,
-                                   .session = kept->session},
+                                   .session = replicated->session},
                          .wait = {.arrival = &r->waiter}};
 
     gb_fleet_order(r->config.arrival.fleet, &o.order);
@@ -349,10 +353,11 @@ static void order_holder(struct gb_replicas *r, const struct gb_kept *kept, cons
 }
 
 /* Returns the status, 0 if it did not answer. */
-static int call_holder(struct gb_replicas *r, const struct gb_kept *kept, const struct gb_fleet_node *node) {
+static int notify_holder(struct gb_replicas *r, const struct gb_replicated *replicated,
+                         const struct gb_fleet_node *node) {
     static const char path[] = "/v1/fleet/copies";
     const struct gb_arrival_config *is = &r->config.arrival;
-    struct calling c = {.call = {.ask = {.done = called}, .method = "POST"}, .wait = {.arrival = &r->waiter}};
+    struct calling c = {.call = {.ask = {.done = notified}, .method = "POST"}, .wait = {.arrival = &r->waiter}};
     const char *url = gb_arrival_url(is, node);
     char *query = gb_fleet_ticket_query(is->fleet, "POST", path, &node->name, r->config.who);
     char body[GB_NAME_MAX + 32];
@@ -360,10 +365,10 @@ static int call_holder(struct gb_replicas *r, const struct gb_kept *kept, const 
 
     if (node->url_count == 0) {
         free(query);
-        order_holder(r, kept, node);
+        order_holder(r, replicated, node);
         return 0;
     }
-    snprintf(body, sizeof(body), "{\"session\":\"%s\"}", kept->session.s);
+    snprintf(body, sizeof(body), "{\"session\":\"%s\"}", replicated->session.s);
     c.call.body = body;
     if (url && query &&
         (size_t)snprintf(c.call.url, sizeof(c.call.url), "%s%s?%s", url, path, query) < sizeof(c.call.url)) {
@@ -402,154 +407,155 @@ struct plan {
 };
 
 /* As it is at this moment: what it says comes in between. */
-static struct gb_holding seen(struct gb_replicas *r, const struct gb_kept *kept, size_t i) {
-    struct gb_holding holder;
+static struct gb_holder_state snapshot(struct gb_replicas *r, const struct gb_replicated *replicated, size_t i) {
+    struct gb_holder_state holder;
 
     pthread_mutex_lock(&r->lock);
-    holder = kept->holders[i];
+    holder = replicated->holders[i];
     pthread_mutex_unlock(&r->lock);
     return holder;
 }
 
-static bool is_behind(const struct gb_holding *holder, const struct plan *plan) {
+static bool is_behind(const struct gb_holder_state *holder, const struct plan *plan) {
     return holder->known < plan->edition;
 }
 
 /* For each edition at once, and then again in a while. */
-static bool is_to_be_called(const struct gb_holding *holder, const struct plan *plan, uint64_t now) {
-    return is_behind(holder, plan) && (holder->called < plan->edition || now - holder->called_ms >= CALL_MS);
+static bool is_due(const struct gb_holder_state *holder, const struct plan *plan, uint64_t now) {
+    return is_behind(holder, plan) && (holder->notified < plan->edition || now - holder->notified_ms >= CALL_MS);
 }
 
-static bool needs_nodes(struct gb_replicas *r, const struct gb_kept *kept, const struct plan *plan, uint64_t now) {
-    struct gb_holding holder;
+static bool needs_nodes(struct gb_replicas *r, const struct gb_replicated *replicated, const struct plan *plan,
+                        uint64_t now) {
+    struct gb_holder_state holder;
     size_t i;
 
-    if (kept->count < plan->wanted && (kept->chosen_ms == 0 || now - kept->chosen_ms >= CHOOSE_MS))
+    if (replicated->count < plan->wanted && (replicated->chosen_ms == 0 || now - replicated->chosen_ms >= CHOOSE_MS))
         return true;
-    for (i = 0; i < kept->count; i++) {
-        holder = seen(r, kept, i);
-        if (now - holder.heard_ms >= SILENT_MS || is_to_be_called(&holder, plan, now))
+    for (i = 0; i < replicated->count; i++) {
+        holder = snapshot(r, replicated, i);
+        if (now - holder.heard_ms >= SILENT_MS || is_due(&holder, plan, now))
             return true;
     }
-    return kept->count > plan->wanted;
+    return replicated->count > plan->wanted;
 }
 
 /* One that is there and says nothing may not be in the directory's list, if that was restored: it is written anew. */
-static void write_again(struct gb_replicas *r, struct gb_kept *kept, size_t i) {
+static void write_again(struct gb_replicas *r, struct gb_replicated *replicated, size_t i) {
     pthread_mutex_lock(&r->lock);
-    kept->holders[i].heard_ms = gb_replicas_now_ms();
+    replicated->holders[i].heard_ms = gb_replicas_now_ms();
     pthread_mutex_unlock(&r->lock);
-    kept->written = false;
+    replicated->written = false;
 }
 
 /* Those beyond the number, those that are away or drain, and this node itself. */
-static void strike_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
-                        const struct gb_fleet_node *nodes, size_t count) {
+static void remove_holders(struct gb_replicas *r, struct gb_replicated *replicated, const struct plan *plan,
+                           const struct gb_fleet_node *nodes, size_t count) {
     uint64_t now = gb_replicas_now_ms();
     size_t i = 0;
 
-    while (i < kept->count) {
-        struct gb_holding holder = seen(r, kept, i);
+    while (i < replicated->count) {
+        struct gb_holder_state holder = snapshot(r, replicated, i);
         const struct gb_fleet_node *node = node_of(nodes, count, &holder.is.node);
         bool gone = !node || (!node->alive && now - holder.heard_ms >= SILENT_MS) || node->draining ||
                     gb_name_equal(&holder.is.node, &r->config.arrival.node);
 
         if (!gone && now - holder.heard_ms >= SILENT_MS)
-            write_again(r, kept, i);
-        if ((!gone && kept->count <= plan->wanted) || strike(r, kept, i) < 0)
+            write_again(r, replicated, i);
+        if ((!gone && replicated->count <= plan->wanted) || remove_holder(r, replicated, i) < 0)
             i++;
     }
 }
 
-static void add_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
-                     const struct gb_fleet_node *nodes, size_t count) {
+static void add_holders(struct gb_replicas *r, struct gb_replicated *replicated, const struct plan *plan,
+                        const struct gb_fleet_node *nodes, size_t count) {
     const struct gb_fleet_node *node;
 
-    kept->chosen_ms = gb_replicas_now_ms();
-    while (kept->count < plan->wanted) {
-        node = gb_holder_choose(nodes, count, &r->config.arrival, kept, r->refusals, r->refusal_count, plan->bytes,
-                                chance, NULL);
-        if (!node || add(r, kept, &node->name) < 0)
+    replicated->chosen_ms = gb_replicas_now_ms();
+    while (replicated->count < plan->wanted) {
+        node = gb_holder_choose(nodes, count, &r->config.arrival, replicated, r->refusals, r->refusal_count,
+                                plan->bytes, chance, NULL);
+        if (!node || add_holder(r, replicated, &node->name) < 0)
             return;
     }
 }
 
 /* Notes it, too. */
-static bool is_called_now(struct gb_replicas *r, struct gb_holding *holder, const struct plan *plan) {
+static bool take_due(struct gb_replicas *r, struct gb_holder_state *holder, const struct plan *plan) {
     uint64_t now = gb_replicas_now_ms();
     bool due;
 
     pthread_mutex_lock(&r->lock);
-    due = is_to_be_called(holder, plan, now);
+    due = is_due(holder, plan, now);
     if (due) {
-        holder->called_ms = now;
-        holder->called = plan->edition;
+        holder->notified_ms = now;
+        holder->notified = plan->edition;
     }
     pthread_mutex_unlock(&r->lock);
     return due;
 }
 
-static void call_some(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan,
-                      const struct gb_fleet_node *nodes, size_t count) {
+static void notify_holders(struct gb_replicas *r, struct gb_replicated *replicated, const struct plan *plan,
+                           const struct gb_fleet_node *nodes, size_t count) {
     size_t i = 0;
 
-    while (i < kept->count) {
+    while (i < replicated->count) {
         const struct gb_fleet_node *node =
-            is_called_now(r, &kept->holders[i], plan) ? node_of(nodes, count, &kept->holders[i].is.node) : NULL;
-        bool refuses = node && node->alive && call_holder(r, kept, node) == 507;
+            take_due(r, &replicated->holders[i], plan) ? node_of(nodes, count, &replicated->holders[i].is.node) : NULL;
+        bool refuses = node && node->alive && notify_holder(r, replicated, node) == 507;
 
         if (refuses) {
             note_refusal(r, &node->name);
-            kept->chosen_ms = 0;
+            replicated->chosen_ms = 0;
         }
-        if (!refuses || strike(r, kept, i) < 0)
+        if (!refuses || remove_holder(r, replicated, i) < 0)
             i++; /* else another holder has its place */
     }
 }
 
 /* Names that were given up are free when all know. */
-static void release(struct gb_replicas *r, const struct gb_kept *kept) {
+static void release(struct gb_replicas *r, const struct gb_replicated *replicated) {
     uint64_t least = UINT64_MAX;
     size_t i;
 
     pthread_mutex_lock(&r->lock);
-    for (i = 0; i < kept->count; i++)
-        if (kept->holders[i].known < least)
-            least = kept->holders[i].known;
+    for (i = 0; i < replicated->count; i++)
+        if (replicated->holders[i].known < least)
+            least = replicated->holders[i].known;
     pthread_mutex_unlock(&r->lock);
-    if (kept->count > 0 && least > 0)
-        gb_session_release_names(r->config.arrival.core, &kept->session, least);
+    if (replicated->count > 0 && least > 0)
+        gb_session_release_names(r->config.arrival.core, &replicated->session, least);
 }
 
 /* Returns whether there is more to be done soon. */
-static bool tend(struct gb_replicas *r, struct gb_kept *kept, const struct plan *plan) {
+static bool reconcile(struct gb_replicas *r, struct gb_replicated *replicated, const struct plan *plan) {
     struct gb_fleet_session session;
     size_t i;
 
-    if (!kept->written && kept->count > 0) {
-        session = session_of(kept);
+    if (!replicated->written && replicated->count > 0) {
+        session = session_of(replicated);
         if (write_directory(r, &session, NULL) < 0)
             return true;
-        kept->written = true;
+        replicated->written = true;
     }
-    if (needs_nodes(r, kept, plan, gb_replicas_now_ms()) && list_nodes(r) == 0) {
-        strike_some(r, kept, plan, r->nodes, r->node_count);
-        if (kept->count < plan->wanted)
-            add_some(r, kept, plan, r->nodes, r->node_count);
-        session = session_of(kept);
-        if (!kept->written && write_directory(r, &session, NULL) == 0)
-            kept->written = true;
-        if (kept->written)
-            call_some(r, kept, plan, r->nodes, r->node_count);
+    if (needs_nodes(r, replicated, plan, gb_replicas_now_ms()) && list_nodes(r) == 0) {
+        remove_holders(r, replicated, plan, r->nodes, r->node_count);
+        if (replicated->count < plan->wanted)
+            add_holders(r, replicated, plan, r->nodes, r->node_count);
+        session = session_of(replicated);
+        if (!replicated->written && write_directory(r, &session, NULL) == 0)
+            replicated->written = true;
+        if (replicated->written)
+            notify_holders(r, replicated, plan, r->nodes, r->node_count);
     }
-    release(r, kept);
-    for (i = 0; i < kept->count; i++) {
-        struct gb_holding holder = seen(r, kept, i);
+    release(r, replicated);
+    for (i = 0; i < replicated->count; i++) {
+        struct gb_holder_state holder = snapshot(r, replicated, i);
 
         if (is_behind(&holder, plan))
             return true;
     }
-    return kept->count < plan->wanted;
+    return replicated->count < plan->wanted;
 }
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
@@ -569,7 +575,7 @@ struct walk {
 static int note(void *arg, const struct gb_session_view *view, struct gb_error *err) {
     const struct gb_session_rec *rec = &view->rec;
     struct walk *walk = arg;
-    struct gb_kept *kept;
+    struct gb_replicated *replicated;
     struct one *grown;
 
     (void)err;
@@ -583,10 +589,10 @@ static int note(void *arg, const struct gb_session_view *view, struct gb_error *
         walk->room += 16;
     }
     pthread_mutex_lock(&walk->replicas->lock);
-    kept = kept_of(walk->replicas, &rec->name);
-    if (kept) {
-        take_record(kept, rec);
-        kept->round = walk->replicas->round;
+    replicated = replicated_of(walk->replicas, &rec->name);
+    if (replicated) {
+        take_record(replicated, rec);
+        replicated->round = walk->replicas->round;
         walk->items[walk->count++] =
             (struct one){.name = rec->name, .plan = {.wanted = rec->replicas, .bytes = view->used_bytes}};
     }
@@ -595,19 +601,19 @@ static int note(void *arg, const struct gb_session_view *view, struct gb_error *
 }
 
 static void drop_gone(struct gb_replicas *r) {
-    struct gb_kept *kept;
+    struct gb_replicated *replicated;
     size_t at = 0;
 
     pthread_mutex_lock(&r->lock);
-    while ((kept = gb_map_next(&r->kept, &at)))
-        if (kept->round != r->round) {
-            gb_map_take(&r->kept, kept->session.s);
-            free(kept);
+    while ((replicated = gb_map_next(&r->replicated, &at)))
+        if (replicated->round != r->round) {
+            gb_map_take(&r->replicated, replicated->session.s);
+            free(replicated);
         }
     pthread_mutex_unlock(&r->lock);
 }
 
-unsigned gb_holders_tend(struct gb_replicas *r) {
+unsigned gb_holders_reconcile(struct gb_replicas *r) {
     struct walk walk = {.replicas = r};
     struct gb_page page = {.limit = UINT32_MAX};
     bool more = false;
@@ -622,10 +628,10 @@ unsigned gb_holders_tend(struct gb_replicas *r) {
 
         one->plan.edition = gb_session_edition(r->config.arrival.core, &one->name);
         if (one->plan.edition > 0)
-            more |= tend(r, gb_map_get(&r->kept, one->name.s), &one->plan);
+            more |= reconcile(r, gb_map_get(&r->replicated, one->name.s), &one->plan);
     }
     free(walk.items);
-    return walk.count == 0 ? IDLE_MS : more ? CALL_MS : GB_REPLICA_LOOK_MS;
+    return walk.count == 0 ? IDLE_MS : more ? CALL_MS : GB_REPLICA_CHECK_MS;
 }
 
 /* --- what they say ------------------------------------------------------------------------------------------------ */
@@ -638,10 +644,10 @@ static int no_holder(const struct gb_name *session, const struct gb_name *node, 
 int gb_replicas_begin(struct gb_replicas *r, const struct gb_name *session, const struct gb_name *node, uint64_t number,
                       uint64_t *ret_edition, struct gb_error *err) {
     uint64_t edition = gb_session_edition(r->config.arrival.core, session);
-    struct gb_holding *holder;
+    struct gb_holder_state *holder;
 
     pthread_mutex_lock(&r->lock);
-    holder = holding_of(gb_map_get(&r->kept, session->s), node, number);
+    holder = holder_of(gb_map_get(&r->replicated, session->s), node, number);
     if (holder) {
         holder->begun = edition;
         holder->heard_ms = gb_replicas_now_ms();
@@ -653,10 +659,10 @@ int gb_replicas_begin(struct gb_replicas *r, const struct gb_name *session, cons
 
 int gb_replicas_done(struct gb_replicas *r, const struct gb_name *session, const struct gb_name *node, uint64_t number,
                      uint64_t edition, uint64_t buffers, uint64_t bytes, const char *problem, struct gb_error *err) {
-    struct gb_holding *holder;
+    struct gb_holder_state *holder;
 
     pthread_mutex_lock(&r->lock);
-    holder = holding_of(gb_map_get(&r->kept, session->s), node, number);
+    holder = holder_of(gb_map_get(&r->replicated, session->s), node, number);
     if (holder) {
         holder->heard_ms = gb_replicas_now_ms();
         holder->buffers = buffers;
@@ -675,13 +681,13 @@ int gb_replicas_done(struct gb_replicas *r, const struct gb_name *session, const
 size_t gb_replicas_holders(struct gb_replicas *r, const struct gb_name *session,
                            struct gb_replica_holder ret[GB_FLEET_HOLDERS_MAX]) {
     uint64_t edition = gb_session_edition(r->config.arrival.core, session);
-    const struct gb_kept *kept;
+    const struct gb_replicated *replicated;
     size_t i = 0;
 
     pthread_mutex_lock(&r->lock);
-    kept = gb_map_get(&r->kept, session->s);
-    for (i = 0; kept && i < kept->count; i++) {
-        const struct gb_holding *holder = &kept->holders[i];
+    replicated = gb_map_get(&r->replicated, session->s);
+    for (i = 0; replicated && i < replicated->count; i++) {
+        const struct gb_holder_state *holder = &replicated->holders[i];
 
         ret[i] = (struct gb_replica_holder){.node = holder->is.node,
                                             .buffers = holder->buffers,

@@ -34,8 +34,8 @@ static void *holder_main(void *arg) {
     unsigned seen = 0;
 
     do
-        gb_replica_look(r);
-    while (replicas_await(r, &seen, gb_replica_pause_ms(r)));
+        gb_copies_update(r);
+    while (replicas_await(r, &seen, gb_copies_pause_ms(r)));
     return NULL;
 }
 
@@ -45,7 +45,7 @@ static void *owner_main(void *arg) {
     unsigned pause;
 
     do
-        pause = gb_holders_tend(r);
+        pause = gb_holders_reconcile(r);
     while (replicas_await(r, &seen, pause) && gb_arrival_pause(&r->waiter, GATHER_MS));
     return NULL;
 }
@@ -62,9 +62,9 @@ static bool make_room(void *arg, uint64_t bytes) {
 
     pthread_mutex_lock(&r->lock);
     while ((copy = gb_map_next(&r->copies, &at)))
-        held += copy->told.bytes;
-    if (held > 0 && bytes > r->lacking_bytes)
-        r->lacking_bytes = bytes;
+        held += copy->published.bytes;
+    if (held > 0 && bytes > r->needed_bytes)
+        r->needed_bytes = bytes;
     if (held > 0) {
         r->wakes++;
         pthread_cond_broadcast(&r->woken);
@@ -89,7 +89,7 @@ static void stop(struct gb_replicas *r) {
 }
 
 static void replicas_free(struct gb_replicas *r) {
-    gb_replica_free_copies(r);
+    gb_copies_free(r);
     gb_holders_free(r);
     gb_arrival_done(&r->waiter);
     gb_arrival_done(&r->list_wait);
@@ -143,8 +143,8 @@ void gb_replicas_stat(struct gb_replicas *r, struct gb_replica_stat *ret) {
     *ret = r->stat;
     while ((copy = gb_map_next(&r->copies, &at))) {
         ret->sessions++;
-        ret->buffers += copy->told.buffers;
-        ret->bytes += copy->told.bytes;
+        ret->buffers += copy->published.buffers;
+        ret->bytes += copy->published.bytes;
     }
     pthread_mutex_unlock(&r->lock);
 }

@@ -125,7 +125,7 @@ START_TEST(dates) {
     ask = served(answer);
     ck_assert_int_eq(ask.date_s, 17);
     ck_assert(ask.date_told);
-    ck_assert_uint_eq(ask.doubt_s, 4);
+    ck_assert_uint_eq(ask.suspect_s, 4);
     ask = served("HTTP/1.1 200 OK\r\nDate: yesterday\r\nContent-Length: 0\r\n\r\n");
     ck_assert_int_eq(ask.date_s, 0);
 }

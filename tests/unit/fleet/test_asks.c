@@ -35,10 +35,10 @@ static unsigned txns(void) {
 START_TEST(a_session_and_its_owner) {
     struct gb_fleet_find find;
     const struct gb_name network = {"default"};
-    bool surely = _i == 1;
+    bool linearizable = _i == 1;
 
     fleet_add_b(true);
-    ck_assert_int_eq(find_session(&a, "s", surely, &find), GB_OK);
+    ck_assert_int_eq(find_session(&a, "s", linearizable, &find), GB_OK);
     ck_assert_str_eq(find.session.name.s, "s");
     ck_assert_str_eq(find.session.node.s, "b");
     ck_assert_uint_eq(find.session.epoch, 3);
@@ -185,7 +185,7 @@ START_TEST(sixty_four_look_ups_are_open_at_most) {
         int i;
 
         for (i = 0; i < 64; i++)
-            gb_fleet_leave(a.fleet, &finds[i].find.ask);
+            gb_fleet_cancel(a.fleet, &finds[i].find.ask);
         memset(finds, 0xee, sizeof(finds)); /* they are the caller's again */
     } else {
         waiter_wait(&waiter, 64);
@@ -209,7 +209,7 @@ START_TEST(an_ask_is_left_while_it_is_answered) {
         snprintf(name, sizeof(name), "s%d", i);
         if (!find_begin(&a, name, true, one, &waiter)) {
             etcd_fake_wait_requests(etcd, TXN, before + 1); /* the answer may come at this very moment */
-            gb_fleet_leave(a.fleet, &one->find.ask);
+            gb_fleet_cancel(a.fleet, &one->find.ask);
         }
         free(one); /* a done that runs afterwards would meet this */
     }
@@ -320,7 +320,7 @@ START_TEST(a_registration_that_is_left_is_taken_back) {
     asked.registration.session.name = name_of("s");
     etcd_fake_lose_answers(etcd, KEY("owned/a/s"), 1);
     gb_fleet_register(a.fleet, &asked.registration);
-    gb_fleet_leave(a.fleet, &asked.ask);
+    gb_fleet_cancel(a.fleet, &asked.ask);
     etcd_fake_wait_requests(etcd, TXN, before + 4); /* lost, again, read, deleted; libcurl may send the first twice */
     wait_empty();
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/")), 0);

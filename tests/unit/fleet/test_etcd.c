@@ -268,7 +268,7 @@ START_TEST(sessions_by_pages) {
 }
 END_TEST
 
-START_TEST(a_twin_is_a_duplicate) {
+START_TEST(a_second_process_is_a_duplicate) {
     open_node(&a, "a", NODE_UUID, 2 + 4 * (unsigned)_i);
     node_wait(&a, GB_FLEET_JOINED);
     open_node(&b, "a", NODE_UUID, 2 + 4 * (unsigned)_i);
@@ -429,7 +429,7 @@ int main(void) {
     if (is_installed()) {
         add(two_nodes_and_a_session, 1);
         add(sessions_by_pages, 2);
-        add(a_twin_is_a_duplicate, 2);
+        add(a_second_process_is_a_duplicate, 2);
         add(etcd_is_killed_and_comes_back, 1);
         add(a_killed_process_comes_back, 2);
     }

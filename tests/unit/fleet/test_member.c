@@ -75,7 +75,7 @@ START_TEST(it_renews) {
 }
 END_TEST
 
-START_TEST(a_twin_is_a_duplicate) {
+START_TEST(a_second_process_is_a_duplicate) {
     char before[512];
 
     node_open(&a, "a", NODE_UUID);
@@ -91,7 +91,7 @@ START_TEST(a_twin_is_a_duplicate) {
 }
 END_TEST
 
-START_TEST(a_twin_joins_when_the_first_has_gone) {
+START_TEST(a_duplicate_joins_when_the_first_has_gone) {
     node_open(&a, "a", NODE_UUID);
     node_wait(&a, GB_FLEET_JOINED);
     node_open(&b, "a", NODE_UUID);
@@ -409,8 +409,8 @@ int main(void) {
     add(it_joins_and_leaves, 1);
     add(without_a_fleet_it_is_alone_until_there_is_one, 1);
     add(it_renews, 1);
-    add(a_twin_is_a_duplicate, 2);
-    add(a_twin_joins_when_the_first_has_gone, 1);
+    add(a_second_process_is_a_duplicate, 2);
+    add(a_duplicate_joins_when_the_first_has_gone, 1);
     add(of_two_that_start_together_one_joins, 2);
     add(a_name_is_of_one_machine, 1);
     add(a_name_with_sessions_is_not_taken_over, 1);

@@ -8,7 +8,7 @@ static struct gb_error err;
 static struct gb_fleet_node nodes[8];
 static const struct gb_fleet_node *chosen[GB_FLEET_HOPS_MAX];
 static const struct gb_name lan = {"lan"};
-static struct gb_place_wish wish;
+static struct gb_place_constraints constraints;
 static uint32_t state;
 
 static uint32_t next_random(void *arg) {
@@ -23,7 +23,7 @@ static void setup(void) {
     err = GB_ERROR_INIT;
     state = 7;
     memset(nodes, 0, sizeof(nodes));
-    wish = (struct gb_place_wish){.select = "", .network = &lan};
+    constraints = (struct gb_place_constraints){.select = "", .network = &lan};
     for (i = 0; i < 8; i++) {
         nodes[i] = (struct gb_fleet_node){.alive = true, .labels = "{\"site\":\"x\"}", .url_count = 1};
         nodes[i].name.s[0] = (char)('a' + i);
@@ -34,7 +34,7 @@ static void setup(void) {
 }
 
 static size_t choose(size_t count) {
-    return gb_place_choose(nodes, count, &wish, next_random, NULL, chosen, &err);
+    return gb_place_choose(nodes, count, &constraints, next_random, NULL, chosen, &err);
 }
 
 START_TEST(three_that_differ_and_the_freer_first) {
@@ -72,8 +72,8 @@ START_TEST(only_what_fits) {
     nodes[4].devices[0].free_bytes = 49;
     nodes[5].devices[0].committed_bytes = 960;
     nodes[6].devices[0].committed_bytes = 2000;
-    wish.select = "{\"site\":\"x\"}";
-    wish.bytes = 50;
+    constraints.select = "{\"site\":\"x\"}";
+    constraints.bytes = 50;
     for (i = 0; i < 50; i++) {
         ck_assert_uint_eq(choose(8), 1);
         ck_assert_ptr_eq(chosen[0], &nodes[7]);
@@ -86,8 +86,8 @@ START_TEST(none_fits_and_why) {
     nodes[1].draining = true;
     nodes[2].url_count = 0;
     strcpy(nodes[3].labels, "{}");
-    wish.select = "{\"site\":\"x\"}";
-    wish.bytes = 900;
+    constraints.select = "{\"site\":\"x\"}";
+    constraints.bytes = 900;
     ck_assert_uint_eq(choose(6), 0);
     ck_assert_int_eq(err.code, GB_ERR_NO_NODE_FITS);
     ck_assert_str_eq(err.detail, "of 6 nodes 1 are not alive, 1 drain, 1 are not in this network, 1 lack the labels, 2 "
@@ -105,7 +105,7 @@ START_TEST(one_device_must_have_it_all) {
     nodes[0].device_count = 2;
     nodes[0].devices[0].free_bytes = 600;
     nodes[0].devices[1] = nodes[0].devices[0];
-    wish.bytes = 601;
+    constraints.bytes = 601;
     ck_assert_uint_eq(choose(1), 0);
     err = GB_ERROR_INIT;
     nodes[0].devices[1].free_bytes = 601;

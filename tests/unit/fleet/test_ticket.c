@@ -130,10 +130,10 @@ START_TEST(a_new_key_signs_when_all_know_it) {
     gb_assert_ok(gb_ticket_make(&both, NOW + 5, &scope, "t", ticket, &err), err);
     keys = before; /* a node that has not learnt the new key */
     gb_assert_ok(check(&scope, NOW + 5), err);
-    gb_assert_ok(gb_ticket_make(&both, NOW + GB_TICKET_SETTLE_S, &scope, "t", ticket, &err), err);
-    gb_assert_fails(check(&scope, NOW + GB_TICKET_SETTLE_S), err, GB_ERR_TICKET_INVALID);
+    gb_assert_ok(gb_ticket_make(&both, NOW + GB_TICKET_PROPAGATION_S, &scope, "t", ticket, &err), err);
+    gb_assert_fails(check(&scope, NOW + GB_TICKET_PROPAGATION_S), err, GB_ERR_TICKET_INVALID);
     keys = both;
-    gb_assert_ok(check(&scope, NOW + GB_TICKET_SETTLE_S), err);
+    gb_assert_ok(check(&scope, NOW + GB_TICKET_PROPAGATION_S), err);
 }
 END_TEST
 

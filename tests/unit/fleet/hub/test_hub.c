@@ -262,7 +262,7 @@ START_TEST(what_is_refused_is_not_sent) {
     gb_assert_fails(try_send(&sent, "n", "txn", text), err, GB_ERR_FORBIDDEN);
     gb_assert_fails(try_send(&sent, "n", "txn", "{"), err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(try_send(&sent, "n", "watch", "{}"), err, GB_ERR_INVALID_ARGUMENT);
-    gb_hub_leave(hub, &sent.ask); /* as its owner does in any case */
+    gb_hub_cancel(hub, &sent.ask); /* as its owner does in any case */
     ck_assert(!sent.done);
     ck_assert_uint_eq(etcd_fake_requests(etcd, TXN), before);
     ck_assert_uint_eq(stat_of_hub().requests, 3);
@@ -495,11 +495,11 @@ START_TEST(an_answer_that_is_not_wanted_any_more) {
     send_read(&left[1], "n", KEY("meta"));
     send(&left[2], "n", "wait", "{\"wait_ms\":1000}");
     send(&left[3], "n", "keepalive", "{\"ID\":\"99\"}");
-    gb_hub_leave(hub, &left[0].ask);
-    gb_hub_leave(hub, &left[1].ask);
-    gb_hub_leave(hub, &left[2].ask);
-    gb_hub_leave(hub, &left[3].ask);
-    gb_hub_leave(hub, &left[3].ask);  /* again, which is nothing */
+    gb_hub_cancel(hub, &left[0].ask);
+    gb_hub_cancel(hub, &left[1].ask);
+    gb_hub_cancel(hub, &left[2].ask);
+    gb_hub_cancel(hub, &left[3].ask);
+    gb_hub_cancel(hub, &left[3].ask); /* again, which is nothing */
     memset(left, 0xa5, sizeof(left)); /* they are the owner's again */
     etcd_fake_set_silent(etcd, false);
     /* The hub has seen the end of all when this has been answered after them. */
@@ -516,7 +516,7 @@ static void *leave_all(void *arg) {
     size_t i;
 
     for (i = 0; i < 200; i++)
-        gb_hub_leave(hub, &sent[i].ask);
+        gb_hub_cancel(hub, &sent[i].ask);
     return NULL;
 }
 

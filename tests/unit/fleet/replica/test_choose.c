@@ -9,7 +9,7 @@
 static const struct gb_fleet_url lan = {.network = {"lan"}, .url = "http://h"};
 static struct gb_arrival_config is;
 static struct gb_fleet_node nodes[6]; /* a to f; a is the owner */
-static struct gb_kept kept;
+static struct gb_replicated replicated;
 static struct gb_refusal refusals[2];
 static size_t refused;
 static uint32_t state;
@@ -30,7 +30,7 @@ static void setup(void) {
     state = 7;
     refused = 0;
     memset(nodes, 0, sizeof(nodes));
-    kept = (struct gb_kept){.count = 0};
+    replicated = (struct gb_replicated){.count = 0};
     is = (struct gb_arrival_config){.node = {"a"}, .urls = &lan, .url_count = 1};
     for (i = 0; i < 6; i++) {
         nodes[i] = (struct gb_fleet_node){.alive = true, .labels = "{}", .url_count = 1, .device_count = 1};
@@ -41,7 +41,7 @@ static void setup(void) {
 }
 
 static const struct gb_fleet_node *choose(uint64_t bytes) {
-    return gb_holder_choose(nodes, 6, &is, &kept, refusals, refused, bytes, next_random, NULL);
+    return gb_holder_choose(nodes, 6, &is, &replicated, refusals, refused, bytes, next_random, NULL);
 }
 
 /* How often each is chosen. */
@@ -75,8 +75,8 @@ START_TEST(another_zone_first) {
     set_zone(3, "y");
     count(times);
     ck_assert_uint_eq(times[1] + times[3], 600); /* e and f tell no zone */
-    kept.holders[0].is.node = nodes[1].name;
-    kept.count = 1;
+    replicated.holders[0].is.node = nodes[1].name;
+    replicated.count = 1;
     count(times); /* both zones have the bytes by now */
     ck_assert_uint_eq(times[1], 0);
     ck_assert_uint_gt(times[4] + times[5], 0);
@@ -91,8 +91,8 @@ START_TEST(what_does_not_fit) {
     refused = 1;
     ck_assert_ptr_eq(choose(600), &nodes[5]);
     ck_assert_ptr_null(choose(601)); /* it has not so much */
-    kept.holders[0].is.node = nodes[5].name;
-    kept.count = 1;
+    replicated.holders[0].is.node = nodes[5].name;
+    replicated.count = 1;
     ck_assert_ptr_null(choose(0));
 }
 END_TEST

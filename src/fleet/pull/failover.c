@@ -1,6 +1,6 @@
 /* A pull whose source has failed goes on at another node that has the session, by the directory; and the patience until
  * one is found. */
-#include "fleet/pull/elsewhere.h"
+#include "fleet/pull/failover.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -45,9 +45,9 @@ unsigned gb_pull_failovers(const struct gb_pull *pull) {
 
 bool gb_pull_is_meant(const struct gb_pull *pull, const struct gb_pull_place *place,
                       const struct gb_pull_source *source, struct gb_error *err) {
-    bool as_given = !pull->params.elsewhere.registered && strcmp(place->origin, pull->first.origin) == 0;
+    bool as_given = !pull->params.failover.registered && strcmp(place->origin, pull->first.origin) == 0;
 
-    if (as_given || source->registered || !pull->params.elsewhere.find)
+    if (as_given || source->registered || !pull->params.failover.find)
         return true;
     gb_error_set(err, GB_ERR_SOURCE_REFUSED, "%s has a local session \"%s\", which is not the one of the directory",
                  place->origin, pull->params.from.session.s);
@@ -65,14 +65,14 @@ static void add_reason(const struct gb_error *reason, struct gb_error *err) {
 /* NULL: none, with the reason added to err. */
 static struct gb_pull_place *find(struct gb_pull *pull, const char *lost, struct gb_pull_patience *patience,
                                   struct gb_error *err) {
-    const struct gb_pull_elsewhere *elsewhere = &pull->params.elsewhere;
+    const struct gb_pull_failover *failover = &pull->params.failover;
     struct gb_pull_place *place = calloc(1, sizeof(*place));
     struct gb_error reason = GB_ERROR_INIT;
-    struct gb_pull_stand stand = {.origin = ""};
+    struct gb_pull_replica replica = {.origin = ""};
     int r = 0;
 
     if (place)
-        r = elsewhere->find(elsewhere->arg, pull, lost, pull->source.registered, &stand, &reason);
+        r = failover->find(failover->arg, pull, lost, pull->source.registered, &replica, &reason);
     else
         gb_error_set(&reason, GB_ERR_SATURATED, "no memory to look for another place");
     if (r <= 0) {
@@ -81,8 +81,8 @@ static struct gb_pull_place *find(struct gb_pull *pull, const char *lost, struct
         free(place);
         return NULL;
     }
-    strcpy(place->origin, stand.origin);
-    place->ticket = stand.ticket;
+    strcpy(place->origin, replica.origin);
+    place->ticket = replica.ticket;
     place->former = atomic_load(&pull->place);
     return place;
 }
@@ -106,7 +106,7 @@ static enum gb_pull_outcome go(struct gb_pull_conn *conn, struct gb_pull_place *
     struct gb_pull *pull = conn->pull;
     struct gb_error reason = GB_ERROR_INIT;
     struct gb_pull_source there = {.bytes = 0};
-    enum gb_pull_outcome outcome = gb_pull_look(conn, place, &there, &reason);
+    enum gb_pull_outcome outcome = gb_pull_describe(conn, place, &there, &reason);
     bool same = gb_pull_same_bytes(&pull->source, &there, pull->params.digests.given != 0);
 
     gb_text_unref(there.labels);
@@ -140,30 +140,31 @@ static enum gb_pull_outcome leave(struct gb_pull_conn *conn, const struct gb_pul
     return go(conn, place, err);
 }
 
-enum gb_pull_outcome gb_pull_leave(struct gb_pull_conn *conn, const struct gb_pull_place *lost,
-                                   enum gb_pull_outcome how, struct gb_pull_patience *patience, struct gb_error *err) {
+enum gb_pull_outcome gb_pull_fail_over(struct gb_pull_conn *conn, const struct gb_pull_place *lost,
+                                       enum gb_pull_outcome how, struct gb_pull_patience *patience,
+                                       struct gb_error *err) {
     struct gb_pull *pull = conn->pull;
     enum gb_pull_outcome outcome = GB_PULL_OK;
 
     if (atomic_load(&pull->place) != lost)
         return GB_PULL_OK;
-    if (!gb_pull_may_leave(pull) || (how == GB_PULL_BROKEN && patience->failures < LEAVE_AFTER && !conn->silent))
+    if (!gb_pull_may_fail_over(pull) || (how == GB_PULL_BROKEN && patience->failures < LEAVE_AFTER && !conn->silent))
         return how;
-    if (atomic_exchange(&pull->leaves, true)) {
+    if (atomic_exchange(&pull->failing_over, true)) {
         patience->more = FAILURES_MORE; /* the part that looks says what there is */
         return GB_PULL_BROKEN;
     }
     if (atomic_load(&pull->place) == lost)
         outcome = leave(conn, lost, how, patience, err);
-    atomic_store(&pull->leaves, false);
+    atomic_store(&pull->failing_over, false);
     return outcome;
 }
 
-void gb_pull_begin_elsewhere(struct gb_pull *pull, struct gb_pull_patience *patience, struct gb_error *err) {
+void gb_pull_begin_failover(struct gb_pull *pull, struct gb_pull_patience *patience, struct gb_error *err) {
     struct gb_pull_place *lost = atomic_load(&pull->place);
     struct gb_pull_place *place;
 
-    if (!gb_pull_may_leave(pull) || (patience->failures < LEAVE_AFTER && !pull->conn.silent))
+    if (!gb_pull_may_fail_over(pull) || (patience->failures < LEAVE_AFTER && !pull->conn.silent))
         return;
     place = find(pull, lost->origin, patience, err);
     if (place)

@@ -16,7 +16,7 @@ static struct node a;
 
 /* The ask is the first member of both; the waiter is asked's. */
 static struct giving {
-    struct gb_fleet_hand hand;
+    struct gb_fleet_transfer hand;
     struct waiter waiter;
 } giving;
 
@@ -37,7 +37,7 @@ static void give_begin(void) {
     strcpy(giving.hand.session.claim, "9-9");
     giving.hand.to = name_of("b");
     strcpy(giving.hand.claim, "7-7");
-    gb_fleet_hand(a.fleet, &giving.hand);
+    gb_fleet_transfer(a.fleet, &giving.hand);
 }
 
 static enum gb_code give(void) {
@@ -111,7 +111,7 @@ START_TEST(the_directory_falls_silent_behind_it) {
     before = etcd_fake_requests(etcd, TXN);
     give_begin();
     etcd_fake_wait_requests(etcd, TXN, before + 2);
-    while (!gb_fleet_doubts(a.fleet, "s"))
+    while (!gb_fleet_owner_is_uncertain(a.fleet, "s"))
         etcd_fake_wait_requests(etcd, TXN, etcd_fake_requests(etcd, TXN));
     etcd_fake_lose_answers(etcd, "request_put", 0);
     waiter_wait(&giving.waiter, 1);
@@ -158,7 +158,7 @@ START_TEST(the_fleet_is_closed_in_between) {
     etcd_fake_lose_answers(etcd, "request_put", 1000);
     give_begin();
     etcd_fake_wait_requests(etcd, TXN, before + 2);
-    while (!gb_fleet_doubts(a.fleet, "s"))
+    while (!gb_fleet_owner_is_uncertain(a.fleet, "s"))
         etcd_fake_wait_requests(etcd, TXN, etcd_fake_requests(etcd, TXN));
     node_close(&a);
     ck_assert_uint_eq(giving.waiter.done, 1);
@@ -179,8 +179,8 @@ START_TEST(claims_differ) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("fleet_hand");
-    TCase *tc = tcase_create("hand");
+    Suite *suite = suite_create("fleet_transfer");
+    TCase *tc = tcase_create("transfer");
 
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, it_is_given);

@@ -1,4 +1,4 @@
-/* Sessions of a node against their records: what came back after an absence, what a client doubts, what an operator
+/* Sessions of a node against their records: what came back after an absence, what a client reports, what an operator
  * takes over or deletes, and a directory that was lost. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,15 +20,15 @@
 static struct node a;
 static struct asked asked;
 
-/* What the node has, and what it was told. By the node's lock. */
+/* What the node has, and the outcomes that the fleet reported to it. By the node's lock. */
 static struct gb_fleet_session mine[MINE_MAX];
 static size_t mine_count;
 static struct {
     struct gb_name name;
-    enum gb_fleet_verdict verdict;
+    enum gb_fleet_outcome outcome;
     uint64_t epoch;
-} told[2 * MINE_MAX];
-static size_t told_count;
+} outcomes[2 * MINE_MAX];
+static size_t outcome_count;
 static char learned_uuid[40];
 
 static size_t sessions(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max) {
@@ -65,17 +65,17 @@ static struct gb_fleet_session raised(const struct gb_fleet_session *one, uint64
     return ret;
 }
 
-static void settle(void *app, const struct gb_fleet_session *one, enum gb_fleet_verdict verdict, uint64_t epoch) {
+static void reconcile(void *app, const struct gb_fleet_session *one, enum gb_fleet_outcome outcome, uint64_t epoch) {
     struct node *node = app;
     size_t i;
 
     pthread_mutex_lock(&node->lock);
-    told[told_count].name = one->name;
-    told[told_count].verdict = verdict;
-    told[told_count++].epoch = epoch;
+    outcomes[outcome_count].name = one->name;
+    outcomes[outcome_count].outcome = outcome;
+    outcomes[outcome_count++].epoch = epoch;
     for (i = 0; i < mine_count; i++)
         if (gb_name_equal(&mine[i].name, &one->name))
-            mine[i] = verdict == GB_FLEET_RAISED ? raised(&mine[i], epoch) : mine[i];
+            mine[i] = outcome == GB_FLEET_RAISED ? raised(&mine[i], epoch) : mine[i];
     node->changes++;
     pthread_cond_broadcast(&node->moved);
     pthread_mutex_unlock(&node->lock);
@@ -108,7 +108,7 @@ static void open_node(unsigned ttl_s, const char *known) {
     config.known_uuid = known;
     config.sessions = sessions;
     config.session = session;
-    config.settle = settle;
+    config.reconcile = reconcile;
     config.learned = learned;
     config.has = has;
     node_open_with(&a, &config);
@@ -138,16 +138,16 @@ static void wait_record(const char *key, const char *text, bool has_it) {
     }
 }
 
-/* Waits until the node was told that often. */
-static void wait_told(size_t n) {
+/* Waits until the fleet has reported N outcomes. */
+static void await_outcomes(size_t n) {
     pthread_mutex_lock(&a.lock);
-    while (told_count < n)
+    while (outcome_count < n)
         pthread_cond_wait(&a.moved, &a.lock);
     pthread_mutex_unlock(&a.lock);
 }
 
 static void setup(void) {
-    mine_count = told_count = 0;
+    mine_count = outcome_count = 0;
     learned_uuid[0] = '\0';
     asked_init(&asked);
     fleet_setup();
@@ -169,9 +169,9 @@ START_TEST(one_that_was_not_given) {
     have("s");
     mine[0].given = true;
     join();
-    wait_told(1);
-    ck_assert_int_eq(told[0].verdict, GB_FLEET_RAISED);
-    ck_assert_uint_eq(told[0].epoch, 3);
+    await_outcomes(1);
+    ck_assert_int_eq(outcomes[0].outcome, GB_FLEET_RAISED);
+    ck_assert_uint_eq(outcomes[0].epoch, 3);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
     node_close(&a);
 }
@@ -184,7 +184,7 @@ static const struct {
     const char *record; /* NULL: none */
     bool b_alive;
     const char *is; /* afterwards; NULL: as it was */
-    int verdict;    /* -1: nothing is told */
+    int outcome;    /* -1: no outcome */
     uint64_t epoch;
     uint64_t again;
 } returns[] = {
@@ -229,17 +229,17 @@ START_TEST(a_node_that_comes_back) {
     ck_assert_msg(strcmp(etcd_fake_get(etcd, KEY("sessions/s")), is) == 0, "%s: %s", returns[_i].what,
                   etcd_fake_get(etcd, KEY("sessions/s")));
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/a/s")), mine_now);
-    ck_assert_uint_eq(told_count, returns[_i].verdict >= 0);
-    if (returns[_i].verdict >= 0) {
-        ck_assert_int_eq(told[0].verdict, (enum gb_fleet_verdict)returns[_i].verdict);
-        ck_assert_uint_eq(told[0].epoch, returns[_i].epoch);
+    ck_assert_uint_eq(outcome_count, returns[_i].outcome >= 0);
+    if (returns[_i].outcome >= 0) {
+        ck_assert_int_eq(outcomes[0].outcome, (enum gb_fleet_outcome)returns[_i].outcome);
+        ck_assert_uint_eq(outcomes[0].epoch, returns[_i].epoch);
     }
     ck_assert_uint_eq(stat_of(&a).registered_again, returns[_i].again);
-    ck_assert_uint_eq(stat_of(&a).superseded, returns[_i].verdict == GB_FLEET_SUPERSEDED);
+    ck_assert_uint_eq(stat_of(&a).superseded, returns[_i].outcome == GB_FLEET_SUPERSEDED);
     /* One that another has is refused until the node has seen to it. */
-    ck_assert_int_eq(gb_fleet_doubts(a.fleet, "s"), returns[_i].verdict == GB_FLEET_SUPERSEDED);
-    gb_fleet_settled(a.fleet, &s);
-    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    ck_assert_int_eq(gb_fleet_owner_is_uncertain(a.fleet, "s"), returns[_i].outcome == GB_FLEET_SUPERSEDED);
+    gb_fleet_reconciled(a.fleet, &s);
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s"));
     node_close(&a);
 }
 END_TEST
@@ -251,11 +251,11 @@ START_TEST(a_node_that_must_say_first_that_it_has_it_not) {
     have("s");
     join();
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("b", "1", "6"));
-    ck_assert_uint_eq(told_count, 0);
+    ck_assert_uint_eq(outcome_count, 0);
     etcd_fake_delete(etcd, KEY("sessions/s"));
     etcd_fake_delete(etcd, KEY("owned/b/s"));
-    wait_told(1); /* it looks again by itself */
-    ck_assert_int_eq(told[0].verdict, GB_FLEET_RAISED);
+    await_outcomes(1); /* it looks again by itself */
+    ck_assert_int_eq(outcomes[0].outcome, GB_FLEET_RAISED);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
     node_close(&a);
 }
@@ -274,49 +274,49 @@ START_TEST(more_sessions_than_a_page) {
         etcd_fake_put(etcd, asked.call.url, RECORD("a", "2", "9-9"), 0);
     }
     join();
-    ck_assert_uint_eq(told_count, 17);
+    ck_assert_uint_eq(outcome_count, 17);
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("sessions/m")), 50);
     ck_assert_uint_eq(stat_of(&a).registered_again, 17);
     node_close(&a);
 }
 END_TEST
 
-/* --- doubts ------------------------------------------------------------------------------------------------------- */
+/* --- reports ------------------------------------------------------------------------------------------------------ */
 
-START_TEST(a_doubt_that_the_directory_denies) {
+START_TEST(a_report_that_the_directory_refutes) {
     struct gb_name s = name_s();
     unsigned seen;
 
     join_with_s();
-    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s"));
     etcd_fake_set_silent(etcd, true);
     seen = etcd_fake_requests(etcd, TXN);
-    ck_assert(gb_fleet_doubt(a.fleet, &s, 9));
-    ck_assert(!gb_fleet_doubts(a.fleet, "s")); /* what one client says is nothing to the others */
+    ck_assert(gb_fleet_report_epoch(a.fleet, &s, 9));
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s")); /* what one client says is nothing to the others */
     etcd_fake_wait_requests(etcd, TXN, seen + 1);
-    ck_assert(gb_fleet_doubt(a.fleet, &s, 9)); /* it was not denied */
-    ck_assert(gb_fleet_doubt(a.fleet, &s, UINT64_MAX));
-    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    ck_assert(gb_fleet_report_epoch(a.fleet, &s, 9)); /* it was not denied */
+    ck_assert(gb_fleet_report_epoch(a.fleet, &s, UINT64_MAX));
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s"));
     etcd_fake_set_silent(etcd, false);
-    while (gb_fleet_doubt(a.fleet, &s, 9)) /* until that is known to be wrong */
+    while (gb_fleet_report_epoch(a.fleet, &s, 9)) /* until that is known to be wrong */
         usleep(1000);
-    ck_assert_uint_eq(told_count, 0);
-    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    ck_assert_uint_eq(outcome_count, 0);
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s"));
     node_close(&a);
 }
 END_TEST
 
-START_TEST(a_doubt_that_is_right) {
+START_TEST(a_report_that_is_right) {
     struct gb_name s = name_s();
 
     join_with_s();
     etcd_fake_put(etcd, KEY("sessions/s"), RECORD("b", "3", "6"), 0);
-    gb_fleet_doubt(a.fleet, &s, 3);
-    wait_told(1);
-    ck_assert_int_eq(told[0].verdict, GB_FLEET_SUPERSEDED);
-    ck_assert(gb_fleet_doubts(a.fleet, "s"));
-    gb_fleet_settled(a.fleet, &s);
-    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    gb_fleet_report_epoch(a.fleet, &s, 3);
+    await_outcomes(1);
+    ck_assert_int_eq(outcomes[0].outcome, GB_FLEET_SUPERSEDED);
+    ck_assert(gb_fleet_owner_is_uncertain(a.fleet, "s"));
+    gb_fleet_reconciled(a.fleet, &s);
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s"));
     node_close(&a);
 }
 END_TEST
@@ -330,11 +330,11 @@ START_TEST(what_has_changed_is_written) {
     strcpy(mine[0].labels, "{\"k\":\"v\"}");
     pthread_mutex_unlock(&a.lock);
     gb_fleet_refresh(a.fleet, &s);
-    ck_assert(!gb_fleet_doubts(a.fleet, "s")); /* it is served meanwhile */
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s")); /* it is served meanwhile */
     wait_record(KEY("sessions/s"), "\"quota\":77", true);
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"epoch\":2"));
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "{\"k\":\"v\"}"));
-    ck_assert_uint_eq(told_count, 0);
+    ck_assert_uint_eq(outcome_count, 0);
     node_close(&a);
 }
 END_TEST
@@ -343,17 +343,17 @@ END_TEST
 START_TEST(a_node_is_sure_while_its_lease_lives) {
     open_node(2, NULL);
     node_wait(&a, GB_FLEET_JOINED);
-    ck_assert(gb_fleet_is_sure(a.fleet));
+    ck_assert(gb_fleet_lease_is_valid(a.fleet));
     etcd_fake_set_silent(etcd, true);
-    while (gb_fleet_is_sure(a.fleet)) /* the lease is there for as long */
+    while (gb_fleet_lease_is_valid(a.fleet)) /* the lease is there for as long */
         ck_assert(etcd_fake_has_lease(etcd, NODE_UUID));
     etcd_fake_set_silent(etcd, false);
-    while (!gb_fleet_is_sure(a.fleet))
+    while (!gb_fleet_lease_is_valid(a.fleet))
         usleep(1000);
     ck_assert_int_eq(stat_of(&a).state, GB_FLEET_JOINED);
     node_close(&a);
     open_node(2, NULL);
-    ck_assert(!gb_fleet_is_sure(a.fleet)); /* nor before it has joined */
+    ck_assert(!gb_fleet_lease_is_valid(a.fleet)); /* nor before it has joined */
     node_wait(&a, GB_FLEET_JOINED);
     node_close(&a);
 }
@@ -364,7 +364,7 @@ END_TEST
 static enum gb_code take(const char *name) {
     asked_init(&asked);
     asked.registration.session.name = name_of(name);
-    gb_fleet_take(a.fleet, &asked.registration);
+    gb_fleet_take_over(a.fleet, &asked.registration);
     return asked_wait(&asked);
 }
 
@@ -447,8 +447,8 @@ START_TEST(one_of_two_takes_it) {
     asked_init(&asked);
     asked_init(&other);
     asked.registration.session.name = other.registration.session.name = name_s();
-    gb_fleet_take(a.fleet, &asked.registration);
-    gb_fleet_take(c.fleet, &other.registration);
+    gb_fleet_take_over(a.fleet, &asked.registration);
+    gb_fleet_take_over(c.fleet, &other.registration);
     asked_wait(&asked);
     asked_wait(&other);
     ck_assert((asked.ask.error.code == GB_OK) != (other.ask.error.code == GB_OK));
@@ -460,10 +460,10 @@ END_TEST
 
 /* --- deleting ----------------------------------------------------------------------------------------------------- */
 
-static enum gb_code bury(const char *name) {
+static enum gb_code tombstone(const char *name) {
     asked_init(&asked);
-    asked.bury.session = name_of(name);
-    gb_fleet_bury(a.fleet, &asked.bury);
+    asked.tombstone.session = name_of(name);
+    gb_fleet_tombstone(a.fleet, &asked.tombstone);
     return asked_wait(&asked);
 }
 
@@ -473,9 +473,9 @@ START_TEST(a_session_is_deleted) {
     join();
     fleet_add_b(false);
     ck_assert_int_eq(find_session(&a, "s", false, NULL), GB_OK);
-    ck_assert_int_eq(bury("none"), GB_ERR_SESSION_NOT_FOUND);
-    ck_assert_int_eq(bury("s"), GB_OK);
-    ck_assert_int_eq(bury("s"), GB_ERR_SESSION_NOT_FOUND);
+    ck_assert_int_eq(tombstone("none"), GB_ERR_SESSION_NOT_FOUND);
+    ck_assert_int_eq(tombstone("s"), GB_OK);
+    ck_assert_int_eq(tombstone("s"), GB_ERR_SESSION_NOT_FOUND);
     ck_assert_ptr_null(etcd_fake_get(etcd, KEY("owned/b/s")));
     ck_assert_ptr_nonnull(strstr(etcd_fake_get(etcd, KEY("sessions/s")), "\"state\":\"deleted\""));
     ck_assert_int_eq(find_session(&a, "s", false, NULL), GB_ERR_SESSION_NOT_FOUND);
@@ -531,7 +531,7 @@ END_TEST
 START_TEST(a_session_of_a_living_node_is_not_deleted) {
     join();
     fleet_add_b(true);
-    ck_assert_int_eq(bury("s"), GB_ERR_NODE_ALIVE);
+    ck_assert_int_eq(tombstone("s"), GB_ERR_NODE_ALIVE);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), SESSION_OF_B);
     node_close(&a);
 }
@@ -560,11 +560,11 @@ START_TEST(what_became_anothers_by_a_restore_alone) {
     fleet_add_b(alive);
     etcd_fake_put(etcd, KEY("sessions/s"), record, 0);
     gb_fleet_refresh(a.fleet, &s);
-    wait_told(1); /* at once, or when the other has had the time to give it up */
-    ck_assert_int_eq(told[0].verdict, GB_FLEET_RAISED);
+    await_outcomes(1); /* at once, or when the other has had the time to give it up */
+    ck_assert_int_eq(outcomes[0].outcome, GB_FLEET_RAISED);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("owned/b/s")), 0);
-    ck_assert(!gb_fleet_doubts(a.fleet, "s"));
+    ck_assert(!gb_fleet_owner_is_uncertain(a.fleet, "s"));
     node_close(&a);
 }
 END_TEST
@@ -576,8 +576,8 @@ START_TEST(what_another_releases) {
                   "{\"node\":\"b\",\"epoch\":2,\"claim\":\"6\",\"on_partition\":\"serve\",\"released\":true}", 0);
     have("s");
     join();
-    ck_assert_uint_eq(told_count, 1);
-    ck_assert_int_eq(told[0].verdict, GB_FLEET_RAISED);
+    ck_assert_uint_eq(outcome_count, 1);
+    ck_assert_int_eq(outcomes[0].outcome, GB_FLEET_RAISED);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
     node_close(&a);
 }
@@ -605,10 +605,10 @@ START_TEST(what_was_made_again_elsewhere) {
     have("s");
     open_node(2, NULL);
     node_wait(&a, GB_FLEET_JOINED);
-    ck_assert(gb_fleet_doubts(a.fleet, "s"));
-    wait_told(1);
-    ck_assert_int_eq(told[0].verdict, GB_FLEET_SUPERSEDED);
-    ck_assert_uint_eq(told[0].epoch, 3);
+    ck_assert(gb_fleet_owner_is_uncertain(a.fleet, "s"));
+    await_outcomes(1);
+    ck_assert_int_eq(outcomes[0].outcome, GB_FLEET_SUPERSEDED);
+    ck_assert_uint_eq(outcomes[0].epoch, 3);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("b", "3", "6"));
     node_close(&a);
 }
@@ -621,10 +621,10 @@ START_TEST(what_the_node_wrote_last_is_lost) {
     have("s");
     open_node(2, NULL);
     node_wait(&a, GB_FLEET_JOINED);
-    ck_assert_uint_eq(gb_fleet_doubt_s(a.fleet), 0);
+    ck_assert_uint_eq(gb_fleet_suspect_s(a.fleet), 0);
     etcd_fake_delete(etcd, KEY("sessions/s"));
     wait_epoch("3");
-    ck_assert_uint_gt(gb_fleet_doubt_s(a.fleet), 0);
+    ck_assert_uint_gt(gb_fleet_suspect_s(a.fleet), 0);
     ck_assert_int_eq(find_session(&a, "t", false, NULL), GB_ERR_OWNER_UNKNOWN);
     node_close(&a);
 }
@@ -666,7 +666,7 @@ START_TEST(epochs_rise_beyond_a_restore) {
     etcd_fake_delete(etcd, KEY("sessions/s"));
     etcd_fake_delete(etcd, KEY("owned/b/s"));
     etcd_fake_set_term(etcd, _i == 0 ? 3 : 1);
-    while (gb_fleet_doubt_s(a.fleet) == 0)
+    while (gb_fleet_suspect_s(a.fleet) == 0)
         find_session(&a, "t", false, NULL);
     do
         code = register_session(&a, _i == 0 ? "s" : "u", &made);
@@ -685,7 +685,7 @@ START_TEST(a_directory_is_made_anew) {
     have("s");
     open_node(2, NULL);
     node_wait(&a, GB_FLEET_JOINED);
-    ck_assert_uint_eq(told_count, 1);
+    ck_assert_uint_eq(outcome_count, 1);
     ck_assert_str_eq(learned_uuid, stat_of(&a).fleet_uuid);
     etcd_fake_wipe(etcd);
     etcd_fake_set_cluster(etcd, 7);
@@ -693,8 +693,8 @@ START_TEST(a_directory_is_made_anew) {
     snprintf(meta, sizeof(meta), "{\"uuid\":\"%s\",\"schema\":1}", learned_uuid);
     etcd_fake_put(etcd, KEY("meta"), meta, 0);
     node_wait(&a, GB_FLEET_JOINED);
-    ck_assert_uint_eq(told_count, 2);
-    ck_assert_uint_eq(told[1].epoch, 4);
+    ck_assert_uint_eq(outcome_count, 2);
+    ck_assert_uint_eq(outcomes[1].epoch, 4);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "4", "9-9"));
     ck_assert_str_eq(stat_of(&a).cluster_id, "7");
     node_close(&a);
@@ -720,8 +720,8 @@ START_TEST(a_node_with_sessions_of_another_fleet) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("settle");
-    TCase *cases = tcase_create("settle");
+    Suite *suite = suite_create("reconcile");
+    TCase *cases = tcase_create("reconcile");
 
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_set_timeout(cases, 60);
@@ -729,8 +729,8 @@ int main(void) {
     tcase_add_test(cases, one_that_was_not_given);
     tcase_add_test(cases, a_node_that_must_say_first_that_it_has_it_not);
     tcase_add_test(cases, more_sessions_than_a_page);
-    tcase_add_test(cases, a_doubt_that_the_directory_denies);
-    tcase_add_test(cases, a_doubt_that_is_right);
+    tcase_add_test(cases, a_report_that_the_directory_refutes);
+    tcase_add_test(cases, a_report_that_is_right);
     tcase_add_test(cases, what_has_changed_is_written);
     tcase_add_test(cases, a_node_is_sure_while_its_lease_lives);
     tcase_add_loop_test(cases, a_session_is_taken, 0, 3);
