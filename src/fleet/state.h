@@ -147,8 +147,8 @@ int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, st
 void gb_member_check_space(struct gb_fleet *fleet);
 
 /* Why a session is compared with its record. REFUTED: the directory has refuted a client's report. CHANGED: the session
- * has changed here. REPORTED: a client reports a higher epoch. UNCERTAIN: the directory contradicts this node. SUPERSEDED:
- * the session is another node's. From UNCERTAIN on, all requests for the session are refused. */
+ * has changed here. REPORTED: a client reports a higher epoch. UNCERTAIN: the directory contradicts this node.
+ * SUPERSEDED: the session is another node's. From UNCERTAIN on, all requests for the session are refused. */
 enum gb_suspect_why {
     GB_SUSPECT_REFUTED,
     GB_SUSPECT_CHANGED,

@@ -76,7 +76,7 @@ struct asked {
         struct gb_fleet_nodes nodes;
         struct gb_fleet_sessions sessions;
         struct gb_fleet_forget forget;
-        struct gb_fleet_tombstone bury;
+        struct gb_fleet_tombstone tombstone;
         struct gb_fleet_place place;
         struct gb_fleet_call call;
     };
