@@ -44,6 +44,12 @@ void gb_pages_make(void *at, size_t n);
  * them fails as before. */
 void gb_standard_hold(void);
 
+/* Has the kernel refuse the descriptors that a client may send along with its bytes: on this UNIX socket, and on those
+ * that it accepts. A read without room for them closes them, which may take as long as the client likes. Linux before
+ * 6.16 does not know this: descriptors that are not read then stay with the connection, and count against what their
+ * sender may have on the way. */
+void gb_take_no_descriptors(int fd);
+
 /* Closes descriptors that came from clients, on a thread of its own: such a close may block for as long as the client
  * likes. A socket with SO_LINGER waits for its linger time, a file of a FUSE file system for its server. The thread is
  * never joined. */

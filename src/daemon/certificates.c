@@ -1,3 +1,5 @@
+/* Certificates of the listeners for TLS: read at the start, and again when a file looks other than before. What is in
+ * force stays until all files can be read. */
 #include "daemon/certificates.h"
 
 #include <stdint.h>

@@ -1,3 +1,5 @@
+/* Each option whose text means more than its type says: users, hosts, networks, origins, pools, marks. A check writes
+ * what it reads into the daemon and opens nothing. */
 #include "daemon/checks.h"
 
 #include <arpa/inet.h>

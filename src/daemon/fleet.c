@@ -1,3 +1,5 @@
+/* The daemon's part in a fleet: the options of the node and of copies, the node itself, moves, copies and the hub,
+ * opened and closed in their order. A daemon that is in no fleet has none of them but the copies. */
 #include "daemon/fleet.h"
 
 #include <ctype.h>

@@ -1,3 +1,5 @@
+/* Listening sockets. A UNIX socket appears in one step, with its rights, and is made again if its file is gone. wire.c
+ * opens them at the start and has them checked while the daemon serves. */
 #include "daemon/listen.h"
 
 #include <arpa/inet.h>
@@ -13,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/text.h"
 
 #define BACKLOG 4096
@@ -188,19 +191,6 @@ fail:
     return -1;
 }
 
-/* A client may send before its connection is accepted, and a connection takes on what its listening socket has: so
- * nothing comes along with those bytes either (http/server/connection.c). Where the kernel does not know it (before
- * 6.16), descriptors that are not read stay with the connection, and count against what their sender may have on the
- * way. */
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
-#endif
-static void take_no_descriptors(int fd) {
-    int no = 0;
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
-}
-
 bool gb_own_file_is(const struct gb_own_file *file, const char *path) {
     struct stat st;
 
@@ -299,7 +289,7 @@ static int open_unix(const char *path, bool beside, const struct gb_socket_right
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return gb_error_errno(err, GB_ERR_INTERNAL, "socket", errno);
-    take_no_descriptors(fd);
+    gb_take_no_descriptors(fd); /* here too: a client may send before its connection is accepted */
     if (bind_at(fd, path, beside, rights, ret, err) != 0) {
         close(fd);
         return -1;
@@ -372,10 +362,10 @@ int gb_listen_adopt(struct gb_listeners *listeners, int fd, struct gb_error *err
     listener->fd = fd;
     if (describe(listener, err) != 0)
         return -1;
-    if (!listener->is_unix)
-        listener->network = (struct gb_name){"default"};
     if (listener->is_unix)
-        take_no_descriptors(fd);
+        gb_take_no_descriptors(fd);
+    else
+        listener->network = (struct gb_name){"default"};
     listeners->count++;
     return 0;
 }

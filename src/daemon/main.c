@@ -10,20 +10,45 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#ifdef HAVE_SYSTEMD
+#include <systemd/sd-daemon.h>
+#endif
+
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/lines.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "daemon/cage/enclose.h"
 #include "daemon/certificates.h"
 #include "daemon/commands/command.h"
 #include "daemon/daemon.h"
-#include "daemon/enclose.h"
 #include "daemon/fleet.h"
 #include "daemon/request_log.h"
-#include "daemon/systemd.h"
 #include "daemon/tokens.h"
+
+/* --- systemd ------------------------------------------------------------------------------------------------------ */
+
+/* A state text such as "READY=1". Without libsystemd at build time systemd is not told. */
+static void notify(const char *state) {
+#ifdef HAVE_SYSTEMD
+    sd_notify(0, state);
+#else
+    (void)state;
+#endif
+}
+
+/* Within how many milliseconds systemd expects "WATCHDOG=1"; 0: it does not. */
+static uint64_t watchdog_period_ms(void) {
+    uint64_t us = 0;
+
+#ifdef HAVE_SYSTEMD
+    if (sd_watchdog_enabled(0, &us) <= 0)
+        us = 0;
+#endif
+    return us / 1000;
+}
 
 /* --- while it serves ---------------------------------------------------------------------------------------------- */
 
@@ -56,7 +81,7 @@ static void check_writable(struct gb_daemon *daemon) {
         gb_log(&daemon->log, GB_LOG_INFO, "database", "takes changes again");
     if (refuses)
         snprintf(status, sizeof(status), "STATUS=not ready: %s", why.detail);
-    gb_systemd_notify(status);
+    notify(status);
 }
 
 /* Each client gets the error of its own change; the log tells the administrator about a full disk. */
@@ -150,7 +175,7 @@ static void stop_in_order(struct gb_daemon *daemon) {
     uint64_t end_ns = gb_clock_ns() + daemon->options.stop_timeout * GB_NS_PER_S;
     struct gb_http_server_stat stat;
 
-    gb_systemd_notify("STOPPING=1");
+    notify("STOPPING=1");
     gb_log(&daemon->log, GB_LOG_INFO, "stopping", "running requests may go on for %llu s",
            (unsigned long long)daemon->options.stop_timeout);
     gb_daemon_drain_fleet(daemon);
@@ -194,13 +219,13 @@ static void tell_found(const struct gb_daemon *daemon) {
 
 /* Serves until a signal or, if so asked, the loss of the device; then ends in order. */
 static enum gb_exit run(struct gb_daemon *daemon) {
-    uint64_t watchdog_ms = gb_systemd_watchdog_ms();
+    uint64_t watchdog_ms = watchdog_period_ms();
     int tick_ms = watchdog_ms != 0 && watchdog_ms / 3 < TICK_MS ? (int)(watchdog_ms / 3) + 1 : TICK_MS;
     enum gb_exit status = GB_EXIT_OK;
 
     gb_log(&daemon->log, GB_LOG_INFO, "ready", "version %s, state in %s", PACKAGE_VERSION, daemon->state_dir);
     tell_found(daemon);
-    gb_systemd_notify("READY=1");
+    notify("READY=1");
     for (;;) {
         int signal_number = next_signal(daemon, gb_daemon_token_patience_ms(daemon, tick_ms));
 
@@ -224,7 +249,7 @@ static enum gb_exit run(struct gb_daemon *daemon) {
             break;
         }
         if (watchdog_ms != 0)
-            gb_systemd_notify("WATCHDOG=1");
+            notify("WATCHDOG=1");
     }
     stop_in_order(daemon);
     return status;

@@ -1,3 +1,5 @@
+/* Options by the list in options.def: the command line, the file and the environment are read into one struct, each
+ * value with its source. Errors name the option, what is permitted, and the nearest word. */
 #include "daemon/options.h"
 
 #include <errno.h>

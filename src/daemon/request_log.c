@@ -1,3 +1,5 @@
+/* Lines about requests, in the log and in the access log. Lines that a client can cause in any number are counted
+ * beyond a few a minute, and reported together. */
 #include "daemon/request_log.h"
 
 #include <stdio.h>

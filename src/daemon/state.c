@@ -1,3 +1,4 @@
+/* The state directory: which folder it is, and what lies in it. It is made with its parents, for its owner alone. */
 #include "daemon/state.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* Tokens are put in force: those of the database and of the file come together here, and what one held ends when it is
+ * gone or its time has passed. Only the main thread loads them. */
 #include "daemon/tokens.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+/* Tokens of a file, as lines or as JSON. A file counts as a whole or not at all, and no text of a secret is kept or
+ * shown. */
 #include "daemon/tokens_file.h"
 
 #include <errno.h>
@@ -540,19 +542,19 @@ static int parse(char *text, size_t n, struct reading *r, const char *path, stru
     struct gb_error why = GB_ERROR_INIT;
     char first = text[strspn(text, " \t\r\n")];
     unsigned line = 0;
-    int rc;
+    int result;
 
     if (gb_conf_mark(text))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s %s", path, gb_conf_mark(text));
     if (strlen(text) != n)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s is no text", path);
     if (first == '[' || first == '{')
-        rc = read_json(text, n, take, r, &line, &why);
+        result = read_json(text, n, take, r, &line, &why);
     else
-        rc = read_lines(text, r, &line, &why);
-    if (rc != 0)
+        result = read_lines(text, r, &line, &why);
+    if (result != 0)
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s:%u: %s", path, line, why.detail);
-    return rc;
+    return result;
 }
 
 static int read_open(struct gb_tokens_file *file, int fd, const char *path, struct gb_error *err) {
@@ -560,7 +562,7 @@ static int read_open(struct gb_tokens_file *file, int fd, const char *path, stru
     struct stat st;
     char *text;
     size_t n = 0;
-    int rc;
+    int result;
 
     if (fstat(fd, &st) != 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be read: %s", path, strerror(errno));
@@ -571,10 +573,10 @@ static int read_open(struct gb_tokens_file *file, int fd, const char *path, stru
     if (!text)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be read", path);
     r.modified_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
-    rc = parse(text, n, &r, path, err);
+    result = parse(text, n, &r, path, err);
     explicit_bzero(text, n);
     free(text);
-    if (rc != 0) {
+    if (result != 0) {
         gb_tokens_index_done(&r.index);
         free(r.array.items);
         free(r.lines);

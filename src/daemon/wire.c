@@ -19,16 +19,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef HAVE_SYSTEMD
+#include <systemd/sd-daemon.h>
+#endif
+
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "daemon/cage/enclose.h"
 #include "daemon/certificates.h"
 #include "daemon/checks.h"
-#include "daemon/enclose.h"
 #include "daemon/fleet.h"
 #include "daemon/request_log.h"
 #include "daemon/state.h"
-#include "daemon/systemd.h"
 #include "daemon/tokens.h"
 #include "http/tls/context.h"
 
@@ -162,13 +165,15 @@ static int listen_unix(struct gb_daemon *daemon, struct gb_error *err) {
 
 /* Opens all sockets that the options and systemd name. */
 static int listen_all(struct gb_daemon *daemon, struct gb_error *err) {
-    int first = 0;
-    int n = gb_systemd_sockets(&first);
+#ifdef HAVE_SYSTEMD
+    int end = SD_LISTEN_FDS_START + sd_listen_fds(1);
     int fd;
 
-    for (fd = first; fd < first + n; fd++)
+    for (fd = SD_LISTEN_FDS_START; fd < end; fd++) {
         if (gb_listen_adopt(&daemon->listeners, fd, err) != 0)
             return -1;
+    }
+#endif
     if (listen_tcp(daemon, err) != 0 || listen_unix(daemon, err) != 0)
         return -1;
     if (daemon->listeners.count == 0)

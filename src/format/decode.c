@@ -1,3 +1,4 @@
+/* A decoder of gzip, deflate or zstd: bytes go in as they arrive, and come out as far as there is room. */
 #define ZLIB_CONST
 #include "format/decode.h"
 

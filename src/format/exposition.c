@@ -1,3 +1,5 @@
+/* Metrics as text: families, samples and histograms in either of two formats. The caller has the numbers and the
+ * names. */
 #include "format/exposition.h"
 
 #include <inttypes.h>

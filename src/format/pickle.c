@@ -1,5 +1,5 @@
-/* Files that hold arrays in a form of their own, which is not stored as such: archives, and what a pickle says of its
- * arrays. Pure. */
+/* Python's pickle, protocol 2: a writer that batches items and refers to keys by number; and what the first bytes of an
+ * archive or a pickle look like. Pure. */
 #include "format/pickle.h"
 
 #include <stdlib.h>

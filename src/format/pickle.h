@@ -1,5 +1,6 @@
 /* A writer of Python's pickle: dicts, lists, texts, integers and None, in protocol 2, with only the codes that
- * PyTorch's memory_viz page knows. Frequent strings are written once and then referred to by number. */
+ * PyTorch's memory_viz page knows. Frequent strings are written once and then referred to by number. Also a warning
+ * about stored bytes that resemble a pickle. */
 #ifndef GB_FORMAT_PICKLE_H
 #define GB_FORMAT_PICKLE_H
 

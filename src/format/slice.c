@@ -1,3 +1,4 @@
+/* The text of a slice, read against a shape: what it selects, and the runs of bytes in which that lies. Pure. */
 #include "format/slice.h"
 
 #include <string.h>

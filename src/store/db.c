@@ -1,5 +1,5 @@
-/* The few things that every use of SQLite here shares: opening, statements, columns that are added, numbers that are
- * counted on from, and whose the database's file is. A connection belongs to one thread at a time. */
+/* SQLite for the files of this folder: connections and how they fail, statements, columns by a list, numbers that are
+ * counted on from, the lock beside the database, and whether its files still are those that were opened. */
 #include "store/db.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* The time that the daemons of a database have seen pass: spans of the wall clock, in a table of the same. Jumps of the
+ * clock are found here. The store and its history ask what is old. */
 #include "store/seen.h"
 
 #include <pthread.h>

@@ -1,3 +1,5 @@
+/* Rules of Landlock for the files of a daemon: those of paths.def, libraries that are loaded, and what the options
+ * name. */
 #include "daemon/cage/landlock.h"
 
 #include <elf.h>

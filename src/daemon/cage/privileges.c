@@ -1,3 +1,4 @@
+/* Capabilities, no_new_privs and core dumps, by the system calls themselves: all of it is given up for good. */
 #include "daemon/cage/privileges.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* The filter of system calls: a program for the kernel by the list in calls.def, and the signal handler that reports a
+ * call that it refused. */
 #include "daemon/cage/seccomp.h"
 
 #include <errno.h>

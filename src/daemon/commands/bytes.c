@@ -1,3 +1,5 @@
+/* Stored bytes while no daemon runs: the places that the options name, the lock, and the database's rows in memory, by
+ * id and by name. fsck and recover call this. */
 #include "daemon/commands/bytes.h"
 
 #include <stdlib.h>

@@ -154,27 +154,6 @@ static void check_all(struct check *check, struct gb_daemon *daemon) {
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
-static int read_words(struct gb_options *options, int argc, char **argv, struct check *ret, bool *ret_json,
-                      struct gb_error *err) {
-    int at = 1;
-
-    while (at < argc) {
-        int taken = 1;
-
-        if (strcmp(argv[at], owns[JSON].name) == 0)
-            *ret_json = at++ > 0;
-        else
-            taken = gb_command_take(&about, 0, options, argc, argv, &at, err);
-        if (taken < 0)
-            return -1;
-        if (taken == 0 && ret->path)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "check: one word too many: \"%.64s\"", argv[at]);
-        if (taken == 0)
-            ret->path = argv[at++];
-    }
-    return ret->path || options->help ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "check needs a FILE");
-}
-
 /* The file's own mistakes first: what lines with mistakes leave out is not held against the rest. */
 static int run(struct check *check, struct gb_daemon *daemon) {
     struct gb_error err = GB_ERROR_INIT;
@@ -211,10 +190,15 @@ enum gb_exit gb_check_command(struct gb_options *options, int argc, char **argv)
     struct gb_daemon daemon = {.signal_fd = -1};
     struct gb_error err = GB_ERROR_INIT;
     struct check check = {.path = NULL};
-    bool json = false;
-    int r;
+    struct gb_command_line line = {.most = 1};
+    const char *json;
+    int r = gb_command_read(&about, options, argc, argv, &line, &err);
 
-    if (read_words(options, argc, argv, &check, &json, &err) != 0)
+    json = line.own[JSON];
+    check.path = line.words[0];
+    if (r == 0 && !check.path && !options->help)
+        r = gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "check needs a FILE");
+    if (r != 0)
         return gb_command_usage_error(&about, &err);
     if (options->help) {
         gb_command_help(stdout, &about, 0);

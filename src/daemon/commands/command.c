@@ -1,3 +1,5 @@
+/* Words and options of gpubufd's commands: help, errors with the nearest word, and the reading of a command line. The
+ * commands beside this file call it. */
 #include "daemon/commands/command.h"
 
 #include <ctype.h>
@@ -26,26 +28,6 @@ static int check(const struct gb_command_option *option, const char *value, stru
     const char *fault = path ? gb_conf_path(value, n) : gb_conf_quotes(value, n);
 
     return !fault ? 0 : gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: %.64s %s", option->name, value, fault);
-}
-
-int gb_command_own(const struct gb_command *command, int argc, char **argv, int *at, int *ret_own,
-                   const char **ret_value, struct gb_error *err) {
-    int own = find(command, argv[*at]);
-    const struct gb_command_option *option;
-    bool valued;
-
-    if (own < 0)
-        return 0;
-    option = &command->options[own];
-    valued = option->argument[0] != '\0';
-    if (valued && *at + 1 == argc)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", option->name, option->help);
-    if (valued && check(option, argv[*at + 1], err) != 0)
-        return -1;
-    *ret_own = own;
-    *ret_value = argv[*at + valued];
-    *at += 1 + valued;
-    return 1;
 }
 
 /* --- help --------------------------------------------------------------------------------------------------------- */
@@ -102,7 +84,8 @@ static char *hint_of(const struct gb_command *command, int verb, const char *wor
     return gb_nearest_hint(&nearest, "--", text);
 }
 
-int gb_command_unknown(const struct gb_command *command, int verb, const char *word, struct gb_error *err) {
+/* The nearest option, and those of the verb. Returns -1. */
+static int unknown(const struct gb_command *command, int verb, const char *word, struct gb_error *err) {
     size_t length = strcspn(word, "=");
     size_t dashes = strspn(word, "-");
     char hint[GB_NEAREST_HINT];
@@ -123,42 +106,9 @@ int gb_command_unknown(const struct gb_command *command, int verb, const char *w
                         hint_of(command, verb, word + dashes, length - dashes, hint), own);
 }
 
-int gb_command_take(const struct gb_command *command, int verb, struct gb_options *options, int argc, char **argv,
-                    int *at, struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
-    int taken = gb_options_take(options, argc, argv, at, &why);
-
-    if (taken < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
-        return gb_command_unknown(command, verb, argv[*at], err);
-    return taken < 0 ? gb_error_move(err, &why) : taken;
-}
-
 enum gb_exit gb_command_usage_error(const struct gb_command *command, const struct gb_error *err) {
     fprintf(stderr, "gpubufd: %s\ngpubufd %s --help says more\n", err->detail, command->word);
     return GB_EXIT_USAGE;
-}
-
-int gb_command_flags(const struct gb_command *command, struct gb_options *options, int argc, char **argv,
-                     bool *const flags[], struct gb_error *err) {
-    int at = 1;
-
-    while (at < argc) {
-        int own = find(command, argv[at]);
-        int taken;
-
-        if (own >= 0) {
-            *flags[own] = true;
-            at++;
-            continue;
-        }
-        taken = gb_command_take(command, 0, options, argc, argv, &at, err);
-        if (taken < 0)
-            return -1;
-        if (taken == 0)
-            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: one word too many: \"%.64s\"", command->word,
-                                argv[at]);
-    }
-    return 0;
 }
 
 enum gb_exit gb_usage_error(const struct gb_error *err) {
@@ -170,4 +120,81 @@ enum gb_exit gb_usage_error(const struct gb_error *err) {
     fputc('\n', stderr);
     fputs("gpubufd --help says more\n", stderr);
     return GB_EXIT_USAGE;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+int gb_command_verb(const struct gb_command *command, const struct gb_command_line *line) {
+    int i;
+
+    for (i = 0; i < command->verb_count && line->count > 0; i++) {
+        size_t n = strcspn(command->verbs[i].usage, " ");
+
+        if (strlen(line->words[0]) == n && memcmp(command->verbs[i].usage, line->words[0], n) == 0)
+            return i;
+    }
+    return GB_COMMAND_ALL;
+}
+
+int gb_command_fits(const struct gb_command *command, int verb, const struct gb_command_line *line,
+                    struct gb_error *err) {
+    int i;
+
+    for (i = 0; i < command->option_count; i++) {
+        if (line->own[i] && !taken(&command->options[i], verb))
+            return unknown(command, verb, command->options[i].name, err);
+    }
+    return 0;
+}
+
+/* One of the command's own options at argv[*at], with its value. 1; 0: it is none of them; -1: the value is missing, or
+ * a FILE or DIR is no path. */
+static int take_own(const struct gb_command *command, int argc, char **argv, int *at, struct gb_command_line *line,
+                    struct gb_error *err) {
+    int own = find(command, argv[*at]);
+    const struct gb_command_option *option;
+    bool valued;
+
+    if (own < 0)
+        return 0;
+    option = &command->options[own];
+    valued = option->argument[0] != '\0';
+    if (valued && *at + 1 == argc)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s needs a value: %s", option->name, option->help);
+    if (valued && check(option, argv[*at + 1], err) != 0)
+        return -1;
+    line->own[own] = argv[*at + valued];
+    *at += 1 + valued;
+    return line->take && line->take(line->arg, own, line->own[own], err) != 0 ? -1 : 1;
+}
+
+static int take_option(const struct gb_command *command, struct gb_options *options, int argc, char **argv, int *at,
+                       const struct gb_command_line *line, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int r = gb_options_take(options, argc, argv, at, &why);
+
+    if (r < 0 && why.code == GB_ERR_UNKNOWN_FIELD)
+        return unknown(command, gb_command_verb(command, line), argv[*at], err);
+    return r < 0 ? gb_error_move(err, &why) : r;
+}
+
+int gb_command_read(const struct gb_command *command, struct gb_options *options, int argc, char **argv,
+                    struct gb_command_line *line, struct gb_error *err) {
+    int at = 1;
+
+    while (at < argc) {
+        int r = take_own(command, argc, argv, &at, line, err);
+
+        if (r == 0)
+            r = take_option(command, options, argc, argv, &at, line, err);
+        if (r < 0)
+            return -1;
+        if (r > 0)
+            continue;
+        if (line->count == line->most)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s: one word too many: \"%.64s\"", command->word,
+                                argv[at]);
+        line->words[line->count++] = argv[at++];
+    }
+    return 0;
 }

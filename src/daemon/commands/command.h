@@ -44,23 +44,31 @@ struct gb_command {
 
 void gb_command_help(FILE *out, const struct gb_command *command, int verb);
 
-/* The error of an option that there is not: the nearest one, and those of the verb. Returns -1. */
-int gb_command_unknown(const struct gb_command *command, int verb, const char *word, struct gb_error *err);
+#define GB_COMMAND_WORDS 2
+#define GB_COMMAND_OWNS 16
 
-/* Takes an option of the daemon, as gb_options_take does, among the words of the command. */
-int gb_command_take(const struct gb_command *command, int verb, struct gb_options *options, int argc, char **argv,
-                    int *at, struct gb_error *err);
+/* What stands behind the word of a command. Zero-initialised but for the first three. Texts are of argv. */
+struct gb_command_line {
+    size_t most; /* words that are no options, up to GB_COMMAND_WORDS */
+    /* Gets each option of the command's own as it is read; NULL: none does. Returns 0 or -1. */
+    int (*take)(void *arg, int own, const char *value, struct gb_error *err);
+    void *arg;
+    const char *words[GB_COMMAND_WORDS]; /* a verb and NAME */
+    size_t count;
+    const char
+        *own[GB_COMMAND_OWNS]; /* the last value of each of the command's own, its name if it has none; or NULL */
+};
 
-/* Reads all words of a command without verbs: options of its own, which take no value and set *flags[i], and the
- * daemon's. Returns 0 or -1. */
-int gb_command_flags(const struct gb_command *command, struct gb_options *options, int argc, char **argv,
-                     bool *const flags[], struct gb_error *err);
+/* Reads all words. Those of the daemon's options go to options, and may stand among the others. Returns 0 or -1. */
+int gb_command_read(const struct gb_command *command, struct gb_options *options, int argc, char **argv,
+                    struct gb_command_line *line, struct gb_error *err);
 
-/* Takes one of the command's own options at argv[*at], with its value, and moves *at behind it: 1, with its place
- * and the value (its own name if it has none). 0: it is none of them; -1: the value is missing, or a FILE or DIR is
- * no path. */
-int gb_command_own(const struct gb_command *command, int argc, char **argv, int *at, int *ret_own,
-                   const char **ret_value, struct gb_error *err);
+/* The place of the verb that was read; GB_COMMAND_ALL: it is no verb, or there is no word. */
+int gb_command_verb(const struct gb_command *command, const struct gb_command_line *line);
+
+/* Refuses options of the command's own that the verb does not take. */
+int gb_command_fits(const struct gb_command *command, int verb, const struct gb_command_line *line,
+                    struct gb_error *err);
 
 /* Prints an error of the words. Returns GB_EXIT_USAGE. */
 enum gb_exit gb_command_usage_error(const struct gb_command *command, const struct gb_error *err);

@@ -17,9 +17,11 @@ static const struct gb_command_verb verbs[] = {
      "checkpoints with their manifests, while no daemon runs. It changes nothing. Prints a line for each finding, and "
      "exits with 1 if there is one. Lines `unnamed`, `partial` and `unfinished` are no findings"}};
 
-static const struct gb_command_option owns[] = {
-    {"--quick", "", "looks at names, lengths and headers alone, and reads no bytes", 1},
-    {"--json", "", "prints one object of JSON", 1},
+enum own { QUICK, JSON, OWNS };
+
+static const struct gb_command_option owns[OWNS] = {
+    [QUICK] = {"--quick", "", "looks at names, lengths and headers alone, and reads no bytes", 1},
+    [JSON] = {"--json", "", "prints one object of JSON", 1},
 };
 
 static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_state_dir, GB_OPTION_ID_data_dir, GB_OPTION_ID_config};
@@ -28,7 +30,7 @@ static const struct gb_command about = {.word = "fsck",
                                         .verbs = verbs,
                                         .verb_count = 1,
                                         .options = owns,
-                                        .option_count = sizeof(owns) / sizeof(owns[0]),
+                                        .option_count = OWNS,
                                         .of_daemon = of_daemon,
                                         .of_daemon_count = sizeof(of_daemon) / sizeof(of_daemon[0])};
 
@@ -391,9 +393,12 @@ static int run(struct fsck *f, const struct gb_options *options, struct gb_error
 }
 
 static enum gb_exit command(struct gb_options *options, int argc, char **argv, struct fsck *f) {
+    struct gb_command_line line = {.most = 0};
     struct gb_error err = GB_ERROR_INIT;
-    int r = gb_command_flags(&about, options, argc, argv, (bool *const[]){&f->quick, &f->json}, &err);
+    int r = gb_command_read(&about, options, argc, argv, &line, &err);
 
+    f->quick = line.own[QUICK];
+    f->json = line.own[JSON];
     if (r == 0 && options->help) {
         gb_command_help(stdout, &about, GB_COMMAND_ALL);
         return GB_EXIT_OK;

@@ -64,10 +64,13 @@ static const struct gb_command_verb verbs[] = {
      "while no daemon runs. With --apply it makes the records of their buffers and sessions again, of each buffer "
      "from its newest whole file. It removes nothing. Exits with 1 if a file is damaged or refused"}};
 
-static const struct gb_command_option owns[] = {
-    {"--apply", "", "makes the records; without it nothing changes", 1},
-    {"--take-over", "",
-     "with --apply: the folder belongs to this database from now on, where it was another's or has no marker", 1},
+enum own { APPLY, TAKE_OVER, OWNS };
+
+static const struct gb_command_option owns[OWNS] = {
+    [APPLY] = {"--apply", "", "makes the records; without it nothing changes", 1},
+    [TAKE_OVER] =
+        {"--take-over", "",
+         "with --apply: the folder belongs to this database from now on, where it was another's or has no marker", 1},
 };
 
 static const enum gb_option_id of_daemon[] = {GB_OPTION_ID_state_dir, GB_OPTION_ID_data_dir, GB_OPTION_ID_quota_bytes,
@@ -77,7 +80,7 @@ static const struct gb_command about = {.word = "recover",
                                         .verbs = verbs,
                                         .verb_count = 1,
                                         .options = owns,
-                                        .option_count = sizeof(owns) / sizeof(owns[0]),
+                                        .option_count = OWNS,
                                         .of_daemon = of_daemon,
                                         .of_daemon_count = sizeof(of_daemon) / sizeof(of_daemon[0])};
 
@@ -580,8 +583,12 @@ static int run(struct recover *r, const struct gb_options *options, struct gb_er
 }
 
 static int read_words(struct gb_options *options, int argc, char **argv, struct recover *r, struct gb_error *err) {
-    if (gb_command_flags(&about, options, argc, argv, (bool *const[]){&r->apply, &r->take_over}, err) < 0)
+    struct gb_command_line line = {.most = 0};
+
+    if (gb_command_read(&about, options, argc, argv, &line, err) < 0)
         return -1;
+    r->apply = line.own[APPLY];
+    r->take_over = line.own[TAKE_OVER];
     if (r->take_over && !r->apply && !options->help)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--take-over goes with --apply");
     return 0;

@@ -18,9 +18,8 @@
 
 /* What the command line says. */
 struct command {
-    const char *words[2]; /* "client" and NAME, "show" and FILE */
-    size_t count;
-    char *dir; /* malloc'd */
+    struct gb_command_line line; /* "client" and NAME, "show" and FILE */
+    char *dir;                   /* malloc'd */
     uint32_t days;
     struct gb_tls_names names;
     const char *client; /* of init; NULL: none */
@@ -260,7 +259,7 @@ static int make_client(const struct paths *paths, const struct gb_tls_pair *auth
 /* A server's without names is for its NAME, as a client's always is. */
 static int make_server(const struct command *command, const struct paths *paths, const struct gb_tls_pair *authority,
                        struct gb_error *err) {
-    const char *name = command->words[1];
+    const char *name = command->line.words[1];
     struct gb_tls_names names = {0};
     struct files files;
     int r = gb_tls_names_add_others(&names, &command->names, NULL, err);
@@ -291,12 +290,12 @@ static int run_server(const struct command *command, struct gb_error *err) {
     struct files files;
     int r = -1;
 
-    if (check_name("server's name", command->words[1], err) != 0 || paths_init(&paths, command->dir, err) != 0)
+    if (check_name("server's name", command->line.words[1], err) != 0 || paths_init(&paths, command->dir, err) != 0)
         return -1;
     authority = load_authority(&paths, err);
     if (authority && !command->renew)
         r = make_server(command, &paths, authority, err);
-    else if (authority && name_files(&files, paths.servers, command->words[1], err) == 0)
+    else if (authority && name_files(&files, paths.servers, command->line.words[1], err) == 0)
         r = make_again(command, GB_TLS_SERVER, &(struct target){"server", files.certificate, files.key, "no name"},
                        authority, err);
     gb_tls_pair_free(authority);
@@ -305,7 +304,7 @@ static int run_server(const struct command *command, struct gb_error *err) {
 }
 
 static int run_client(const struct command *command, struct gb_error *err) {
-    const char *name = command->words[1];
+    const char *name = command->line.words[1];
     struct gb_tls_pair *authority;
     struct paths paths;
     struct files files;
@@ -564,55 +563,8 @@ static const struct gb_command about = {.word = "tls",
                                         .of_daemon = of_daemon,
                                         .of_daemon_count = sizeof(of_daemon) / sizeof(of_daemon[0])};
 
-/* What was read, besides the values. */
-struct reading {
-    struct command *command;
-    unsigned given; /* of owns, 1u << each */
-};
-
-static int verb_of(const struct command *command) {
-    int i;
-
-    for (i = 0; i < VERBS && command->count > 0; i++) {
-        size_t n = strcspn(helps[i].usage, " ");
-
-        if (strlen(command->words[0]) == n && memcmp(helps[i].usage, command->words[0], n) == 0)
-            return i;
-    }
-    return GB_COMMAND_ALL;
-}
-
-/* One of the command's own options, with its value. Returns 1, 0 if it is none, or -1. */
-static int take_own(struct reading *r, int argc, char **argv, int *at, struct gb_error *err) {
-    const char *value;
-    int own;
-    int taken = gb_command_own(&about, argc, argv, at, &own, &value, err);
-
-    if (taken <= 0)
-        return taken;
-    r->given |= 1u << own;
-    return setters[own](r->command, value, err) == 0 ? 1 : -1;
-}
-
-/* The words of the command and its own options; the daemon's options may stand among them. */
-static int read_words(struct gb_options *options, int argc, char **argv, struct reading *r, struct gb_error *err) {
-    struct command *ret = r->command;
-    int at = 1;
-
-    while (at < argc) {
-        int taken = take_own(r, argc, argv, &at, err);
-
-        if (taken == 0)
-            taken = gb_command_take(&about, verb_of(ret), options, argc, argv, &at, err);
-        if (taken < 0)
-            return -1;
-        if (taken == 0) {
-            if (ret->count == 2)
-                return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "tls: one word too many: \"%.64s\"", argv[at]);
-            ret->words[ret->count++] = argv[at++];
-        }
-    }
-    return 0;
+static int take_own(void *arg, int own, const char *value, struct gb_error *err) {
+    return setters[own](arg, value, err);
 }
 
 /* --- the folder --------------------------------------------------------------------------------------------------- */
@@ -634,7 +586,7 @@ static int find_dir(struct command *command, const struct gb_options *options, b
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
 static int show(const struct command *command, struct gb_error *err) {
-    return gb_tls_show(stdout, command->words[1], gb_wall_us() / 1000000, err);
+    return gb_tls_show(stdout, command->line.words[1], gb_wall_us() / 1000000, err);
 }
 
 static const struct {
@@ -646,17 +598,12 @@ static const struct {
                   [RENEW] = {1, run_renew},
                   [SHOW] = {2, show}};
 
-static int check(const struct reading *r, int verb, struct gb_error *err) {
-    const struct command *command = r->command;
-    size_t i;
-
-    if (verb < 0 || verbs[verb].words != command->count)
+static int check(const struct command *command, int verb, struct gb_error *err) {
+    if (verb < 0 || verbs[verb].words != command->line.count)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "tls: permitted: init, server NAME, client NAME, renew, show FILE");
-    for (i = 0; i < sizeof(owns) / sizeof(owns[0]); i++) {
-        if ((r->given & 1u << i) != 0 && (owns[i].verbs & 1u << verb) == 0)
-            return gb_command_unknown(&about, verb, owns[i].name, err);
-    }
+    if (gb_command_fits(&about, verb, &command->line, err) != 0)
+        return -1;
     if (command->only && (command->names.count == 0 || (verb == SERVER && !command->renew)))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "--only goes with --name or --ip, for a certificate that is made again");
@@ -664,18 +611,17 @@ static int check(const struct reading *r, int verb, struct gb_error *err) {
 }
 
 static enum gb_exit run(struct gb_options *options, int argc, char **argv, struct command *command) {
-    struct reading reading = {.command = command};
     struct gb_error err = GB_ERROR_INIT;
     int verb;
 
-    if (read_words(options, argc, argv, &reading, &err) != 0)
+    if (gb_command_read(&about, options, argc, argv, &command->line, &err) != 0)
         return gb_command_usage_error(&about, &err);
-    verb = verb_of(command);
+    verb = gb_command_verb(&about, &command->line);
     if (options->help) {
         gb_command_help(stdout, &about, verb);
         return GB_EXIT_OK;
     }
-    if (check(&reading, verb, &err) != 0 || gb_options_finish(options, &err) != 0)
+    if (check(command, verb, &err) != 0 || gb_options_finish(options, &err) != 0)
         return gb_command_usage_error(&about, &err);
     if (command->days == 0)
         command->days = DAYS;
@@ -687,7 +633,7 @@ static enum gb_exit run(struct gb_options *options, int argc, char **argv, struc
 }
 
 enum gb_exit gb_tls_command(struct gb_options *options, int argc, char **argv) {
-    struct command command = {.count = 0};
+    struct command command = {.line = {.most = 2, .take = take_own, .arg = &command}};
     enum gb_exit status = run(options, argc, argv, &command);
 
     gb_tls_names_done(&command.names);

@@ -248,10 +248,7 @@ static void note_audit(const struct gb_options *options, struct gb_token_store *
 enum verb { ADD, LIST, REVOKE, ROTATE, VERBS };
 enum own { SCOPE, SESSION, PREFIX, EXPIRES, SUBJECT, OVERLAP, SECRET_FILE, JSON, OWNS };
 
-static const struct {
-    const char *word;
-    size_t words; /* with itself */
-} verbs[VERBS] = {[ADD] = {"add", 2}, [LIST] = {"list", 1}, [REVOKE] = {"revoke", 2}, [ROTATE] = {"rotate", 2}};
+static const size_t words[VERBS] = {[ADD] = 2, [LIST] = 1, [REVOKE] = 2, [ROTATE] = 2}; /* with the verb */
 
 static const struct gb_command_verb helps[VERBS] = {
     [ADD] = {"add NAME [OPTION...]",
@@ -294,46 +291,9 @@ static const struct gb_command about = {.word = "token",
 #define USAGE "token: permitted: add NAME, list, rotate NAME, revoke NAME"
 
 struct command {
-    const char *words[2]; /* "add" and NAME */
-    size_t count;
+    struct gb_command_line line;
     enum verb verb;
-    const char *own[OWNS]; /* NULL when not given */
 };
-
-/* The verb whose word was read; GB_COMMAND_ALL while there is none. */
-static int verb_of(const struct command *command) {
-    int i;
-
-    for (i = 0; i < VERBS && command->count > 0; i++) {
-        if (strcmp(verbs[i].word, command->words[0]) == 0)
-            return i;
-    }
-    return GB_COMMAND_ALL;
-}
-
-/* The words of the command and its own options; the daemon's options may stand among them. */
-static int read_words(struct gb_options *options, int argc, char **argv, struct command *ret, struct gb_error *err) {
-    int at = 1;
-
-    while (at < argc) {
-        const char *value;
-        int own;
-        int taken = gb_command_own(&about, argc, argv, &at, &own, &value, err);
-
-        if (taken > 0)
-            ret->own[own] = value;
-        if (taken == 0)
-            taken = gb_command_take(&about, verb_of(ret), options, argc, argv, &at, err);
-        if (taken < 0)
-            return -1;
-        if (taken == 0) {
-            if (ret->count == 2)
-                return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "token: one word too many: \"%.64s\"", argv[at]);
-            ret->words[ret->count++] = argv[at++];
-        }
-    }
-    return 0;
-}
 
 static int make_secret(char *out, struct gb_error *err) {
     unsigned char bytes[SECRET_BYTES];
@@ -416,19 +376,19 @@ static int read_name(const char *what, const char *text, char *ret, struct gb_er
 }
 
 static int read_token(const struct command *command, struct gb_token_rec *rec, struct gb_error *err) {
-    const char *scope = command->own[SCOPE];
-    const char *subject = command->own[SUBJECT];
+    const char *scope = command->line.own[SCOPE];
+    const char *subject = command->line.own[SUBJECT];
 
-    if (gb_name_parse("token name", command->words[1], strlen(command->words[1]), &rec->name, err) != 0)
+    if (gb_name_parse("token name", command->line.words[1], strlen(command->line.words[1]), &rec->name, err) != 0)
         return -1;
     if (scope && gb_scopes_parse(scope, strlen(scope), &rec->scopes, err) != 0)
         return -1;
     if (subject && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
         return -1;
-    if (read_name("session name", command->own[SESSION], rec->session, err) != 0 ||
-        read_name("prefix", command->own[PREFIX], rec->prefix, err) != 0)
+    if (read_name("session name", command->line.own[SESSION], rec->session, err) != 0 ||
+        read_name("prefix", command->line.own[PREFIX], rec->prefix, err) != 0)
         return -1;
-    return read_expiry(command->own[EXPIRES], &rec->expires_at_us, err);
+    return read_expiry(command->line.own[EXPIRES], &rec->expires_at_us, err);
 }
 
 static void say_word(const char *what, const char *value) {
@@ -521,7 +481,7 @@ static int show(const char *secret, struct gb_error *err) {
 
 static int add(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                struct gb_error *err) {
-    const char *given = command->own[SECRET_FILE];
+    const char *given = command->line.own[SECRET_FILE];
     struct gb_token_rec rec = {.scopes = 1u << GB_SCOPE_READ};
     char scopes[GB_SCOPES_SIZE];
     char time[GB_RFC3339_SIZE];
@@ -555,8 +515,8 @@ static int add(const struct gb_options *options, struct gb_token_store *tokens, 
 
 static int rotate(const struct gb_options *options, struct gb_token_store *tokens, const struct command *command,
                   struct gb_error *err) {
-    const char *given = command->own[SECRET_FILE];
-    const char *overlap = command->own[OVERLAP] ? command->own[OVERLAP] : "1h";
+    const char *given = command->line.own[SECRET_FILE];
+    const char *overlap = command->line.own[OVERLAP] ? command->line.own[OVERLAP] : "1h";
     struct gb_error why = GB_ERROR_INIT;
     char hash[GB_SHA256_HEX_SIZE];
     char time[GB_RFC3339_SIZE];
@@ -577,10 +537,10 @@ static int rotate(const struct gb_options *options, struct gb_token_store *token
         explicit_bzero(secret, sizeof(secret));
         return -1;
     }
-    if (gb_token_rotate(tokens, command->words[1], hash, until_us, &why) != 0)
-        return not_found(options, command->words[1], &why, "give another secret or hash there", err);
-    note_audit(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->words[1], NULL);
-    fprintf(stderr, "token %s has another secret, which is %s; the former one is good %s%s\n", command->words[1],
+    if (gb_token_rotate(tokens, command->line.words[1], hash, until_us, &why) != 0)
+        return not_found(options, command->line.words[1], &why, "give another secret or hash there", err);
+    note_audit(options, tokens, GB_AUDIT_TOKEN_ROTATED, command->line.words[1], NULL);
+    fprintf(stderr, "token %s has another secret, which is %s; the former one is good %s%s\n", command->line.words[1],
             given ? "the one that was given" : "shown this once", seconds > 0 ? "until " : "no longer",
             seconds > 0 ? gb_rfc3339(until_us, time) : "");
     explicit_bzero(secret, sizeof(secret));
@@ -626,17 +586,12 @@ static int revoke_one(const struct gb_options *options, struct gb_token_store *t
 }
 
 static int usage(struct command *command, struct gb_error *err) {
-    int verb = verb_of(command);
-    int i;
+    int verb = gb_command_verb(&about, &command->line);
 
-    if (verb < 0 || verbs[verb].words != command->count)
+    if (verb < 0 || words[verb] != command->line.count)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, USAGE);
     command->verb = (enum verb)verb;
-    for (i = 0; i < OWNS; i++) {
-        if (command->own[i] && (owns[i].verbs & 1u << verb) == 0)
-            return gb_command_unknown(&about, verb, owns[i].name, err);
-    }
-    return 0;
+    return gb_command_fits(&about, verb, &command->line, err);
 }
 
 static int run(struct gb_token_store *tokens, const struct gb_options *options, const struct command *command,
@@ -645,9 +600,9 @@ static int run(struct gb_token_store *tokens, const struct gb_options *options, 
     case ADD:
         return add(options, tokens, command, err);
     case LIST:
-        return list(tokens, options, command->own[JSON], err);
+        return list(tokens, options, command->line.own[JSON], err);
     case REVOKE:
-        return revoke_one(options, tokens, command->words[1], err);
+        return revoke_one(options, tokens, command->line.words[1], err);
     case ROTATE:
         return rotate(options, tokens, command, err);
     case VERBS:
@@ -682,15 +637,15 @@ enum gb_exit gb_token_command(struct gb_options *options, int argc, char **argv)
     struct gb_token_store *tokens = NULL;
     struct gb_error err = GB_ERROR_INIT;
     enum gb_exit status = GB_EXIT_OK;
-    struct command command = {0};
+    struct command command = {.line = {.most = 2}};
     char *state_dir = NULL;
     char *database = NULL;
     int r;
 
     gb_privileges_hide();
-    r = read_words(options, argc, argv, &command, &err);
+    r = gb_command_read(&about, options, argc, argv, &command.line, &err);
     if (r == 0 && options->help) {
-        gb_command_help(stdout, &about, verb_of(&command));
+        gb_command_help(stdout, &about, gb_command_verb(&about, &command.line));
         return GB_EXIT_OK;
     }
     if (r != 0 || usage(&command, &err) != 0 || gb_options_finish(options, &err) != 0)

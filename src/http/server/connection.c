@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "http/message/network.h"
 #include "http/server/front.h"
 #include "http/server/leave.h"
@@ -341,17 +342,6 @@ static void widen(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-/* Descriptors that a client sends along with its bytes are not wanted. A read without room for them closes them on the
- * loop, which may take as long as the client likes (base/process.h). Since Linux 6.16 the kernel can refuse them. */
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
-#endif
-static void take_no_descriptors(int fd) {
-    int no = 0;
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof(no));
-}
-
 /* The connection has its place. Gives it to the loop `to`, which may be this one. */
 static void admit(struct gb_loop *loop, struct gb_handoff *handoff, struct gb_loop *to) {
     struct gb_http_server *server = loop->server;
@@ -364,7 +354,7 @@ static void admit(struct gb_loop *loop, struct gb_handoff *handoff, struct gb_lo
             return;
         }
         widen(handoff->fd);
-        take_no_descriptors(handoff->fd);
+        gb_take_no_descriptors(handoff->fd);
     }
     if (handoff->squeezed)
         atomic_fetch_add(&server->squeezed, 1);

@@ -1,8 +1,8 @@
 /* The cage as the options have it: what the daemon gives up once it listens. Landlock and the capabilities are of
  * threads, so they go before the first one; the filter of system calls reaches all threads, and goes when all is
  * open and before the first request. The start calls this. */
-#ifndef GB_DAEMON_ENCLOSE_H
-#define GB_DAEMON_ENCLOSE_H
+#ifndef GB_DAEMON_CAGE_ENCLOSE_H
+#define GB_DAEMON_CAGE_ENCLOSE_H
 
 #include "daemon/daemon.h"
 

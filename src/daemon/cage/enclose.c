@@ -1,4 +1,6 @@
-#include "daemon/enclose.h"
+/* Which files, capabilities and system calls the daemon keeps, by its options, and the order in which it gives up the
+ * others. */
+#include "daemon/cage/enclose.h"
 
 #include <errno.h>
 #include <fcntl.h>
