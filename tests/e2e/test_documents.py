@@ -195,6 +195,16 @@ def test_files_that_are_named_are_there():
     assert count >= 30, count
 
 
+def test_the_map_and_the_threads():
+    """ARCHITECTURE.md: where to start in each folder is there, and every thread that the source names has a row."""
+    text = text_of("ARCHITECTURE.md")
+    starts = re.findall(r"^\| `([a-z/]+)` \|.*\| `([a-z_]+\.\w+)` \|$", text, re.M)
+    assert len(starts) >= 15 and not [s for s in starts if not os.path.exists(os.path.join(ROOT, "src", *s))], starts
+    names = {name for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True)
+             for name in re.findall(r'"(gb-[a-z]+(?:-[a-z]+)?)(?:-%d)?"', text_of(path))}
+    assert len(names) >= 25 and not [name for name in names if f"`{name}" not in text], names
+
+
 def test_tests_that_are_named_are_there():
     """In the tables of features: tests of tests/e2e and tests/conformance, or of a folder of tests/unit."""
     names = set(re.findall(r"\b((?:[a-z]+/)*(?:test|conf)_\w+\*?)", text_of("doc/design/features.md")))
