@@ -1,5 +1,6 @@
-/* How an upload begins: it is planned, its memory is allocated, and work is queued before the payload. And how one is
- * given up. */
+/* How an upload begins: it is planned, its quota is reserved, its memory is allocated, and work is queued before the
+ * payload. Every refusal that needs no bytes comes before the first byte is read. Handlers call gb_upload_check and
+ * gb_upload_begin; the other roles of an upload call gb_upload_make and gb_upload_start. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,13 +13,9 @@
 #include "core/session/session.h"
 #include "core/transfer/upload.h"
 
-static void upload_allocated(struct gb_alloc *alloc, const struct gb_error *error);
+/* --- the plan: where ---------------------------------------------------------------------------------------------- */
 
-/* --- the plan ----------------------------------------------------------------------------------------------------- */
-
-/* Decides what a write needs and whether it is permitted, by records, quota and limits. Nothing is reserved yet. */
-
-/* --- where -------------------------------------------------------------------------------------------------------- */
+/* The plan says what a write needs and whether records, quota and limits permit it. Nothing is reserved yet. */
 
 /* A buffer that exists keeps its kind unless the caller names another. */
 static enum gb_kind choose_kind(const struct gb_core *core, const struct gb_upload_params *p,
@@ -72,7 +69,7 @@ static int check_limit(struct gb_session *session, const struct gb_upload_draft 
     return gb_error_move(err, &why);
 }
 
-/* --- how much ----------------------------------------------------------------------------------------------------- */
+/* --- the plan: how much ------------------------------------------------------------------------------------------- */
 
 static int plan_full(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     draft->bytes = draft->payload = p->bytes;
@@ -118,7 +115,7 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft
     draft->bytes = b->rec.bytes;
     if (p->open_ended) {
         draft->payload = b->rec.bytes - p->offset;
-        draft->open_ended = draft->merge = true; /* it may be none of them */
+        draft->open_ended = draft->merge = true; /* the payload may be empty */
         return gb_upload_check_merge(draft, err);
     }
     if (!gb_add_u64(p->offset, p->bytes, &end) || end > b->rec.bytes)
@@ -132,7 +129,7 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft
     return gb_upload_check_merge(draft, err);
 }
 
-/* --- in place ----------------------------------------------------------------------------------------------------- */
+/* --- the plan: in place ------------------------------------------------------------------------------------------- */
 
 /* Memory that is to be overwritten may be in use by the caller of this write alone. own: the write's own references. */
 static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
@@ -165,7 +162,7 @@ static int plan_in_place(const struct gb_upload_params *p, struct gb_upload_draf
     return check_unused(p, b, draft->place, draft->source == draft->place, err);
 }
 
-/* --- mirrored ----------------------------------------------------------------------------------------------------- */
+/* --- the plan: mirrored ------------------------------------------------------------------------------------------- */
 
 static int check_sides(const struct gb_upload_params *p, const struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
@@ -245,7 +242,7 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
     return draft->place ? check_unused(p, b, draft->place, draft->source == draft->place, err) : 0;
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- the plan: all of it ------------------------------------------------------------------------------------------ */
 
 static int plan_place(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     struct gb_buffer *b = draft->buffer;
@@ -323,189 +320,9 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     return check_limit(s, draft, !p->asked_before, err);
 }
 
-/* --- breaking off ------------------------------------------------------------------------------------------------- */
-
-/* What an upload leaves behind: nothing, or a buffer in state PARTIAL. */
-
-void gb_upload_drop_segments(struct gb_upload *u) {
-    struct gb_content *c = u->segments.full;
-    struct gb_content *next;
-
-    u->segments.full = u->segments.last = NULL;
-    for (; c; c = next) {
-        next = c->next;
-        gb_content_drop_later(c);
-    }
-}
-
-struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction) {
-    return gb_container_of(transaction, struct gb_upload, transaction);
-}
-
-bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) {
-    if (!b || !b->live)
-        return false;
-    return u->plan.mirrored ? b->rec.mirrored && b->sides[u->plan.side] == u->content : b->content == u->content;
-}
-
-static int decide_break_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
-    struct gb_upload *u = gb_upload_of_transaction(transaction);
-
-    if (!gb_upload_has_locked(u, b))
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
-    gb_buffer_copy_locked(b, &transaction->rec);
-    transaction->rec.state = GB_BUFFER_PARTIAL;
-    transaction->rec.head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
-    transaction->rec.generation++;
-    transaction->rec.version++;
-    transaction->rec.has_crc32c = false;
-    transaction->rec.crc32c = 0;
-    transaction->rec.updated_at_us = gb_wall_us();
-    return 0;
-}
-
-static void apply_break_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
-    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
-    b->in_place = false;
-}
-
-/* --- the end ------------------------------------------------------------------------------------------------------ */
-
-/* The core's own error is the reason; else what the layers above said; else the client went away. */
-void gb_upload_count_failure(struct gb_upload *u) {
-    enum gb_code code = u->t.error.code != GB_OK ? u->t.error.code : u->blamed;
-    enum gb_failure why = code == GB_OK ? GB_FAILURE_incomplete_body : gb_failure_of(code, GB_FAILED_UPLOAD);
-
-    if (u->state == GB_UPLOAD_PLANNED || u->state == GB_UPLOAD_DONE)
-        return;
-    gb_live_counters_failed(&u->t.core->live_counters, GB_FAILED_UPLOAD, why);
-    gb_live_counters_failed(&u->t.session->live_counters, GB_FAILED_UPLOAD, why);
-}
-
-void gb_upload_stop_running(struct gb_upload *u) {
-    if (u->running)
-        atomic_fetch_sub(u->running, 1);
-    u->running = NULL;
-}
-
-void gb_upload_dispose(struct gb_upload *u) {
-    struct gb_session *s = u->t.session;
-
-    gb_tee_free(u->disk.tee);
-    free(u->disk.kept);
-    gb_content_drop_later(u->content); /* this may be a backend's thread */
-    gb_content_drop_later(u->base);
-    gb_upload_drop_segments(u);
-    if (u->counted) {
-        pthread_mutex_lock(&s->lock);
-        gb_quota_give_locked(s, 0, 1);
-        pthread_mutex_unlock(&s->lock);
-    }
-    gb_upload_stop_running(u);
-    gb_core_changed(u->t.core);
-    gb_event_pool_give(&u->t.device->events, u->usable);
-    if (u->plan.check.free_arg)
-        u->plan.check.free_arg(u->plan.check.arg);
-    gb_core_transfer_done(&u->t);
-    gb_transaction_done(&u->transaction);
-    gb_text_unref(u->plan.buffer.labels);
-    free(u->scratch);
-    free(u);
-}
-
-/* --- giving up ---------------------------------------------------------------------------------------------------- */
-
-static void break_end(struct gb_transaction *transaction) {
-    struct gb_upload *u = gb_upload_of_transaction(transaction);
-    struct gb_session *s = u->t.session;
-    struct gb_error none = GB_ERROR_INIT;
-    struct gb_buffer *b;
-
-    /* The database refused the write: apply the change in memory anyway, because the next start marks the buffer
-     * lost. */
-    if (transaction->error.code != GB_OK) {
-        pthread_mutex_lock(&s->lock);
-        b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
-        if (b && b->live && decide_break_locked(transaction, b, &none) == 0)
-            apply_break_locked(transaction, b);
-        pthread_mutex_unlock(&s->lock);
-    }
-    u->role->gone(u);
-}
-
-/* Nothing was written: the buffer is as it was before the upload. */
-static void undo_in_place(struct gb_upload *u) {
-    struct gb_session *s = u->t.session;
-    struct gb_buffer *b;
-
-    pthread_mutex_lock(&s->lock);
-    b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
-    if (b && b->in_place && gb_upload_has_locked(u, b))
-        b->in_place = false;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* Whether managed memory could be handed back or not. */
-static void destroy(struct gb_upload *u, const struct gb_error *error) {
-    gb_core_report_error(u->t.core, error);
-    if (!u->marked || !u->touched) {
-        if (u->marked)
-            undo_in_place(u);
-        u->role->gone(u);
-        return;
-    }
-    gb_transaction_done(&u->transaction);
-    u->transaction = (struct gb_transaction){.session = u->t.session,
-                                             .name = u->plan.buffer.name,
-                                             .upkeep = true,
-                                             .validate_locked = decide_break_locked,
-                                             .publish_locked = apply_break_locked,
-                                             .end = break_end};
-    gb_transaction_start(&u->transaction);
-}
-
-void gb_upload_destroy(struct gb_core_transfer *transfer) {
-    gb_upload_hand_back(gb_upload_of(transfer), destroy);
-}
-
-/* --- giving up ---------------------------------------------------------------------------------------------------- */
-
-void gb_upload_blame(struct gb_upload *upload, enum gb_code why) {
-    if (upload && upload->blamed == GB_OK)
-        upload->blamed = why;
-}
-
-void gb_upload_free(struct gb_upload *upload) {
-    if (!upload)
-        return;
-    gb_core_transfer_close(&upload->t);
-    (void)gb_upload_watch_rest(upload, NULL);
-    gb_upload_drop_slot(upload);
-    atomic_store(&upload->alloc.cancelled, true);
-    gb_core_transfer_unref(&upload->t);
-}
-
-/* A write in place cannot be undone once it is queued. */
-bool gb_upload_cancel(struct gb_upload *u, bool act) {
-    struct gb_error why = GB_ERROR_INIT;
-    bool possible;
-
-    pthread_mutex_lock(&u->t.lock);
-    possible = u->state == GB_UPLOAD_ENDED && !u->plan.placed;
-    if (possible && act) {
-        gb_cancelled(&why);
-        gb_upload_fail_locked(u, &why);
-        atomic_store(&u->alloc.cancelled, true);
-        gb_core_transfer_unlock_wake(&u->t);
-    } else {
-        pthread_mutex_unlock(&u->t.lock);
-    }
-    return possible;
-}
-
 /* --- preparation -------------------------------------------------------------------------------------------------- */
 
-/* On the lane: queues the work that precedes the payload, and the payload itself if the role queues it. */
+/* Queues the work that precedes the payload, and the payload itself if the role queues it. Runs on the lane. */
 
 void gb_upload_advise_length(struct gb_error *err) {
     static const char advice[] = "; the end of a body of unknown length needs its bytes twice: send Content-Length";
@@ -539,9 +356,9 @@ static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_e
     uint64_t end;
     enum gb_copy_way way;
 
-    if (!u->base && !u->plan.zero) /* the size of one that grows may be set just now */
+    if (!u->base && !u->plan.zero) /* the caller may be setting the size of a growing upload */
         return 0;
-    /* A scattered payload may go anywhere, and an open-ended one end anywhere: it is written over the copied bytes. */
+    /* A scattered payload may go anywhere, and an open-ended one may end anywhere. Both overwrite the copied bytes. */
     if (u->plan.scattered || u->plan.open_ended)
         at = end = u->plan.bytes;
     else
@@ -560,19 +377,19 @@ static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_e
     return gb_content_move(c, end, u->base, end, u->plan.bytes - end, stream, &way, err);
 }
 
-/* Records an event behind all that is queued. *ret_watched: usable() comes later, and drops the base if that is still
- * there. */
+/* Records an event behind all queued work. If *ret_watched is set, usable() runs later and drops the upload's base. A
+ * base that can be freed now is returned in *ret_base instead. */
 static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,
                  struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     bool done = true;
 
-    if (!u->usable) /* else it is the last segment's */
+    if (!u->usable) /* a growing upload has one since its first segment */
         u->usable = gb_event_pool_take(&u->t.device->events, err);
     if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0 ||
         gb_event_query(be, u->usable->event, &done, err) < 0)
         return -1;
-    /* Freed in the order of its home: on another stream the copy must be done before. */
+    /* The base is freed in the order of its own stream. If that is another one, the copy must be done before. */
     if (u->base && (done || u->base->alloc_stream == u->t.stream)) {
         *ret_base = u->base;
         u->base = NULL;
@@ -625,7 +442,7 @@ static void settle_slowly(struct gb_task *task) {
     gb_core_transfer_unref(&u->t);
 }
 
-/* Queued work may still run: the lane's reference is kept until the stream is done with it. */
+/* Queued work may still run. Keeps the lane's reference until the stream has finished that work. */
 static void settle(struct gb_upload *u, struct gb_stream *stream) {
     struct gb_backend *be = u->t.core->backend;
 
@@ -660,26 +477,19 @@ static void prepare(struct gb_upload *u) {
     }
     gb_content_drop(base, NULL, NULL);
     pthread_mutex_lock(&u->t.lock);
-    /* Slots may be filled and queued behind what the stream does first; the CPU itself has to wait for that. */
+    /* Slots may be filled and queued behind the stream's earlier work. The CPU itself has to wait for that work. */
     if (!watched || !u->plan.direct)
         gb_upload_opened_locked(u);
     gb_upload_unlock_advance(u);
     gb_core_transfer_unref(&u->t);
 }
 
-void gb_upload_prepare(struct gb_task *task) {
+static void prepare_task(struct gb_task *task) {
     prepare(gb_container_of(task, struct gb_upload, task));
 }
 
-void gb_upload_allocate(struct gb_upload *u) {
-    u->alloc.content = u->content;
-    u->alloc.done = upload_allocated;
-    u->alloc.anywhere = !u->base && !u->plan.zero && !u->role->queue && !u->plan.direct;
-    gb_alloc_start(&u->alloc, u->plan.wait_ms);
-}
-
-/* Queue the work that comes before the payload, when the memory is allocated. Run on the lane. */
-static void upload_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
+/* Runs on the lane. */
+static void allocated(struct gb_alloc *alloc, const struct gb_error *error) {
     struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
     struct gb_error why;
 
@@ -688,60 +498,23 @@ static void upload_allocated(struct gb_alloc *alloc, const struct gb_error *erro
         return;
     }
     why = *error;
-    if (u->role->grows)
+    if (u->role->grow)
         gb_upload_advise_length(&why);
     gb_upload_fail(u, &why);
     gb_core_transfer_unref(&u->t);
 }
 
-/* --- managed memory ----------------------------------------------------------------------------------------------- */
-
-/* The next user of the memory waits for the event. */
-static int hand_back(struct gb_upload *u, struct gb_error *err) {
-    struct gb_backend *be = u->t.core->backend;
-    struct gb_content *c = u->content;
-    struct gb_location place = gb_content_location(c, 0);
-    struct gb_stream *stream = gb_core_transfer_part(&u->t);
-    struct gb_ev *ready;
-
-    if (gb_mem_attach(be, &place, false, stream, err) < 0)
-        return -1;
-    ready = gb_event_pool_take(&u->t.device->events, err);
-    if (!ready)
-        return -1;
-    if (gb_event_record(be, ready->event, stream, err) < 0) {
-        gb_event_pool_give(&u->t.device->events, ready);
-        return -1;
-    }
-    gb_event_pool_give(&u->t.device->events, c->ready);
-    c->ready = ready;
-    return 0;
-}
-
-static void on_lane(struct gb_task *task) {
-    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
-    struct gb_error err = GB_ERROR_INIT;
-
-    u->attached = hand_back(u, &err) < 0;
-    u->handed_back(u, err.code == GB_OK ? NULL : &err);
-}
-
-void gb_upload_hand_back(struct gb_upload *upload,
-                         void (*then)(struct gb_upload *upload, const struct gb_error *error)) {
-    if (!upload->attached) {
-        then(upload, NULL);
-        return;
-    }
-    upload->handed_back = then;
-    upload->task.run = on_lane;
-    gb_lane_post(&upload->t.device->lane, &upload->task);
+void gb_upload_allocate(struct gb_upload *u) {
+    u->alloc.content = u->content;
+    u->alloc.done = allocated;
+    u->alloc.anywhere = !u->base && !u->plan.zero && !u->role->queue && !u->plan.direct;
+    gb_alloc_start(&u->alloc, u->plan.wait_ms);
 }
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
-/* The beginning of an upload: every refusal that needs no bytes comes before the first byte is read. */
-
-/* Adds to a refusal for lack of room what this client may do instead. A host side is pinned always. */
+/* Adds to a refusal for lack of room what this client may do instead. The host side of a mirrored buffer is always
+ * pinned. */
 static void advise(const struct gb_upload_draft *draft, struct gb_error *err) {
     static const char in_place[] = "; a write in place needs no second copy";
 
@@ -799,21 +572,7 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
-struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role) {
-    struct gb_upload *u = calloc(1, size);
-
-    if (!u)
-        return NULL;
-    u->role = role;
-    gb_upload_pipeline_init(u);
-    return u;
-}
-
-struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *u) {
-    return (struct gb_upload_plan *)(uintptr_t)&u->plan; /* constant for everyone else */
-}
-
-/* Reserves what the draft needs; nothing when it fails. */
+/* Reserves what the draft needs, or nothing if it fails. Returns 0 or -1. */
 static int reserve_locked(struct gb_upload *u, const struct gb_name *name, const struct gb_upload_draft *draft,
                           struct gb_error *err) {
     struct gb_session *s = u->t.session;
@@ -939,7 +698,7 @@ void gb_upload_run(struct gb_upload *u, _Atomic uint64_t *running) {
     gb_upload_count_running(u, running);
     gb_core_transfer_ref(&u->t); /* the lane's */
     if (u->plan.placed) {
-        u->task.run = gb_upload_prepare;
+        u->task.run = prepare_task;
         gb_lane_post(&u->t.device->lane, &u->task);
         return;
     }
@@ -957,7 +716,7 @@ int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params,
     struct gb_upload_params p = *params;
     struct gb_upload *u;
 
-    p.fresh = p.fresh || grows; /* no memory that is there has the size */
+    p.fresh = p.fresh || grows; /* existing memory does not have the size, which is unknown */
     u = gb_upload_make(core, &p, grows ? &gb_upload_growing : &gb_upload_plain, NULL, err);
     if (!u)
         return -1;

@@ -1,469 +1,58 @@
-/* Bytes of an upload as they come, with more memory if their number is unknown, and its commit. */
-#include <string.h>
+/* How an upload ends. Its payload ends, its memory is handed back to the device, and a transaction makes that memory
+ * the buffer's. Or the upload is given up, which leaves nothing behind, or a buffer in state PARTIAL. A caller ends an
+ * upload with gb_upload_end; the roles use the other functions in their complete and gone. */
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/container.h"
-#include "base/hash.h"
-#include "base/process.h"
 #include "core/buffer/buffer.h"
 #include "core/memory/content.h"
 #include "core/session/quota.h"
 #include "core/transfer/upload.h"
 #include "core/util/lane.h"
 
-/* --- bytes that come ---------------------------------------------------------------------------------------------- */
+/* --- managed memory ----------------------------------------------------------------------------------------------- */
 
-/* The bytes of an upload: into the memory itself where the CPU reaches it, else through slots. */
-
-/* A slot that fills belongs to its upload for this long. After that it is sent with what it holds, if others wait: slow
- * clients would keep slots for minutes otherwise, and a few of them would keep them all. */
-#define HOLD_NS (200 * GB_NS_PER_MS)
-
-/* Room at once where the CPU reaches the memory: as much as the server lets the socket gather, and still in the cache
- * when it is summed up. */
-#define ROOM_BYTES (1u << 20)
-
-static uint64_t least(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
-
-static size_t at_once(const struct gb_upload *u) {
-    return u->role->room_bytes > 0 ? u->role->room_bytes : ROOM_BYTES;
-}
-
-static char *ptr_of(const struct gb_upload *u, uint64_t at) {
-    return (char *)u->content->ptr + gb_upload_offset(u, at);
-}
-
-/* --- pages that are not there yet --------------------------------------------------------------------------------- */
-
-static void touch(struct gb_task *task) {
-    struct gb_upload *u = gb_container_of(task, struct gb_upload, touch);
-
-    gb_pages_make(u->touch_at, u->touch_n);
-    pthread_mutex_lock(&u->t.lock);
-    u->pages = GB_UPLOAD_PAGES_THERE;
-    gb_core_transfer_unlock_wake(&u->t);
-    gb_core_transfer_unref(&u->t);
-}
-
-/* Clearing a huge page takes the time of a thousand requests, and a client has it cleared with one byte. So the first
- * bytes wait until a computing lane has done that: the thread of the connection has others to serve. Returns false if
- * they wait. */
-static bool has_pages_locked(struct gb_upload *u, char *at, size_t n) {
-    if (u->pages == GB_UPLOAD_PAGES_UNSEEN && (!u->t.device->rec.cpu_access || gb_pages_present(at, n)))
-        u->pages = GB_UPLOAD_PAGES_THERE;
-    if (u->pages == GB_UPLOAD_PAGES_UNSEEN) {
-        u->pages = GB_UPLOAD_PAGES_COMING;
-        u->touch_at = at;
-        u->touch_n = n;
-        u->touch.run = touch;
-        gb_core_transfer_ref(&u->t);
-        gb_lane_post(gb_core_compute_lane(u->t.core), &u->touch);
-    }
-    return u->pages == GB_UPLOAD_PAGES_THERE;
-}
-
-/* --- room --------------------------------------------------------------------------------------------------------- */
-
-static int too_long(const struct gb_upload *u, struct gb_error *err) {
-    if (u->plan.open_ended && u->plan.partial)
-        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
-                            "the buffer has %llu bytes from offset %llu on, and the body has more",
-                            (unsigned long long)u->plan.payload, (unsigned long long)u->plan.at);
-    return gb_error_set(err, GB_ERR_BODY_TOO_LARGE,
-                        u->role->grows ? "the upload may bring %llu bytes, and the body has more"
-                                       : "the payload has %llu bytes and no more",
-                        (unsigned long long)u->plan.payload);
-}
-
-static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
-    uint64_t left = gb_upload_reach(u) - u->filled;
-    struct gb_staged_copy *f;
-
-    if (gb_upload_alive_locked(u, err) < 0)
-        return -1;
-    if (left == 0 || u->state > GB_UPLOAD_OPEN)
-        return too_long(u, err);
-    if (u->state != GB_UPLOAD_OPEN)
-        return 0;
-    if (u->plan.direct && u->plan.scattered)
-        return gb_scatter_room_locked(u, ret_ptr, err);
-    if (u->plan.direct) {
-        *ret_ptr = ptr_of(u, u->filled);
-        if (!has_pages_locked(u, *ret_ptr, least(left, at_once(u))))
-            return 0;
-        u->room = least(left, at_once(u));
-        u->touched = true;
-        return 1;
-    }
-    if (!u->pipe.filling && !gb_upload_begin_slot_locked(u))
-        return 0;
-    f = u->pipe.filling;
-    *ret_ptr = (char *)f->slot + f->bytes;
-    u->room = least(left, u->pipe.filling_max - f->bytes);
-    return 1;
-}
-
-int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
-    int r;
-
-    if (!upload->pipe.filling)
-        gb_upload_reap(upload);
-    if (upload->role->grows && gb_upload_grow(upload, err) < 0)
-        return -1;
-    pthread_mutex_lock(&upload->t.lock);
-    upload->room = 0;
-    r = room_locked(upload, ret_ptr, err);
-    upload->t.want_wake = r == 0;
-    if (r > 0)
-        *ret_n = upload->room;
-    pthread_mutex_unlock(&upload->t.lock);
-    if (r == 0)
-        gb_upload_watch_first(upload);
-    return r;
-}
-
-bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, size_t *ret_n) {
-    size_t each = u->plan.direct ? at_once(u) : u->pipe.filling_max;
-    uint64_t at = u->filled + u->room + (number - 1) * (uint64_t)each;
-    bool given;
-
-    if (at >= gb_upload_reach(u) || u->plan.scattered || u->room == 0)
-        return false;
-    if (u->plan.direct) {
-        *ret_ptr = ptr_of(u, at);
-        *ret_n = least(gb_upload_reach(u) - at, each);
-        return true;
-    }
-    pthread_mutex_lock(&u->t.lock);
-    given = u->pipe.filling->bytes + u->room == each && gb_upload_begin_ahead_locked(u, number);
-    pthread_mutex_unlock(&u->t.lock);
-    if (!given)
-        return false;
-    *ret_ptr = u->pipe.ahead[number - 1]->slot;
-    *ret_n = least(gb_upload_reach(u) - at, each);
-    return true;
-}
-
-/* Where the room is that was given last; not of one whose bytes are scattered. */
-static const char *room_ptr(const struct gb_upload *u) {
-    const struct gb_staged_copy *f = u->pipe.filling;
-
-    return f ? (char *)f->slot + f->bytes : ptr_of(u, u->filled);
-}
-
-int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
-    uint64_t at = upload->filled;
-
-    if (n > upload->room)
-        return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
-    if (upload->disk.kept)
-        gb_write_through_keep(upload, room_ptr(upload), n);
-    upload->filled += n;
-    upload->room -= n;
-    if (upload->pipe.filling)
-        return gb_upload_fill_slot(upload, n, err);
-    if (upload->plan.scattered) {
-        upload->crc = gb_crc32c(upload->crc, upload->scratch + upload->scratch_n, n);
-        gb_scatter_fill(upload, n);
-    } else {
-        if (!upload->role->summed)
-            upload->crc = gb_crc32c(upload->crc, ptr_of(upload, at), n);
-        if (upload->disk.tee)
-            gb_write_through_filled(upload);
-    }
-    return 0;
-}
-
-int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, size_t *done, struct gb_error *err) {
-    size_t size;
-    void *room;
-    int r;
-
-    while (*done < n) {
-        r = gb_upload_room(upload, &room, &size, err);
-        if (r <= 0)
-            return r;
-        size = least(size, n - *done);
-        memcpy(room, (const char *)bytes + *done, size);
-        if (gb_upload_fill(upload, size, err) < 0)
-            return -1;
-        *done += size;
-    }
-    return 1;
-}
-
-void gb_upload_pause(struct gb_upload *upload, bool stalled) {
-    struct gb_staged_copy *f = upload->pipe.filling;
-
-    if (stalled)
-        (void)gb_upload_watch_rest(upload, NULL); /* a failure is recorded in the upload */
-    if (!f || !gb_slots_wanted(&upload->t.core->slots))
-        return;
-    if (f->bytes > 0 && !stalled && gb_clock_ns() - upload->pipe.filling_ns < HOLD_NS)
-        return;
-    upload->room = 0;
-    if (f->bytes > 0)
-        (void)gb_upload_flush(upload, NULL);
-    else
-        gb_upload_drop_slot(upload);
-}
-
-/* --- unknown length ----------------------------------------------------------------------------------------------- */
-
-/* An upload whose payload has an unknown length. Its memory is a list of segments, each of which is as large as all
- * before it together, within bounds. A segment is allocated when the one before is full, so that a byte is not moved
- * before the payload has ended. Then the device copies all segments into memory of the exact size, which becomes the
- * buffer's. Memory that is exact already, because the caller reserved it, is not copied. */
-
-#define SEGMENT_BYTES_LEAST (4u << 10) /* where the quota is tight */
-#define SEGMENT_BYTES_MIN (1u << 20)
-#define SEGMENT_BYTES_MAX (256u << 20)
-
-/* Whether the quota has room for one more segment and, at the end, for all bytes in one piece. Returns 0 or -1. */
-static int check_quota_locked(struct gb_session *s, enum gb_kind kind, uint64_t held, uint64_t bytes, bool tell,
-                              struct gb_error *err) {
-    uint64_t more = bytes + held + bytes;
-
-    if (gb_quota_check_locked(s, more, 0, tell, err) < 0)
-        return -1;
-    return kind == GB_KIND_PINNED ? gb_quota_check_pinned_locked(s, more, tell, err) : 0;
-}
-
-/* Of the segment that follows so many bytes, when at most so many come. Where the quota is tight it is smaller. */
-static uint64_t size_locked(struct gb_session *s, enum gb_kind kind, uint64_t held, uint64_t left) {
-    uint64_t bytes = held > SEGMENT_BYTES_MIN ? least(held, SEGMENT_BYTES_MAX) : SEGMENT_BYTES_MIN;
-
-    bytes = least(bytes, left);
-    while (bytes > SEGMENT_BYTES_LEAST && check_quota_locked(s, kind, held, bytes, false, NULL) < 0)
-        bytes = bytes / 2 > SEGMENT_BYTES_LEAST ? bytes / 2 : SEGMENT_BYTES_LEAST;
-    return bytes;
-}
-
-static int plan(struct gb_session *s, void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft,
-                struct gb_error *err) {
-    (void)owner;
-    if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
-        return -1;
-    draft->has_crc32c = true;
-    draft->open_ended = true;
-    draft->payload = p->bytes;
-    draft->bytes = p->reserve ? p->bytes : size_locked(s, draft->kind, 0, p->bytes);
-    return 0;
-}
-
-/* --- more memory -------------------------------------------------------------------------------------------------- */
-
-static void append(struct gb_upload *u, struct gb_content *segment) {
-    struct gb_upload_segments *s = &u->segments;
-
-    if (s->last)
-        s->last->next = segment;
-    else
-        s->full = segment;
-    s->last = segment;
-}
-
-/* A payload that could not end is refused now. */
-static int next_locked(const struct gb_upload *u, uint64_t *bytes, struct gb_error *err) {
-    struct gb_session *s = u->t.session;
-    enum gb_kind kind = u->content->kind;
-    uint64_t held = u->segments.until;
-
-    *bytes = size_locked(s, kind, held, u->plan.payload - held);
-    if (check_quota_locked(s, kind, held, *bytes, true, err) == 0)
-        return 0;
-    gb_quota_denied(s, err);
-    return -1;
-}
-
-/* Reserves memory of the upload's kind. exact NULL: that of the next segment. err is set if and only if it fails. */
-static int reserve(struct gb_upload *u, const uint64_t *exact, struct gb_content **ret, struct gb_error *err) {
-    struct gb_session *s = u->t.session;
-    struct gb_content *c = u->content;
-    uint64_t bytes = exact ? *exact : 0;
-    int r;
-
-    pthread_mutex_lock(&s->lock);
-    r = gb_session_alive(s, err);
-    if (r == 0)
-        r = gb_kind_check_source(c->kind, c->pool, err);
-    if (r == 0 && !exact)
-        r = next_locked(u, &bytes, err);
-    if (r == 0)
-        r = gb_content_new_locked(s, c->pool, c->kind, u->t.stream, &u->plan.buffer.name, bytes, ret, err);
-    pthread_mutex_unlock(&s->lock);
-    if (r < 0)
-        gb_upload_advise_length(err);
-    return r;
-}
-
-/* True if all memory is full and the payload may go on. */
-static bool is_full(struct gb_upload *u) {
-    bool full;
-
-    pthread_mutex_lock(&u->t.lock);
-    full = u->state == GB_UPLOAD_OPEN && u->filled == u->segments.until && u->filled < u->plan.payload;
-    pthread_mutex_unlock(&u->t.lock);
-    return full;
-}
-
-int gb_upload_grow(struct gb_upload *u, struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
-    struct gb_content *next;
-    bool goes_on;
-
-    if (!is_full(u))
-        return 0;
-    if (reserve(u, NULL, &next, &why) < 0) {
-        gb_upload_fail(u, &why);
-        return gb_error_move(err, &why);
-    }
-    pthread_mutex_lock(&u->t.lock);
-    goes_on = u->state == GB_UPLOAD_OPEN;
-    if (goes_on) {
-        append(u, u->content);
-        u->content = next;
-        u->attached = false;
-        u->segments.from = u->segments.until;
-        u->segments.until += next->bytes;
-        (void)gb_upload_step_locked(u, GB_UPLOAD_ALLOCATING);
-        gb_upload_pend_locked(u);
-    }
-    pthread_mutex_unlock(&u->t.lock);
-    if (!goes_on) { /* it has failed meanwhile */
-        gb_content_drop(next, NULL, NULL);
-        return 0;
-    }
-    gb_core_transfer_ref(&u->t); /* the lane's */
-    gb_upload_allocate(u);
-    return 0;
-}
-
-/* --- the length is known ------------------------------------------------------------------------------------------ */
-
-static int grow_ended(struct gb_upload *u, struct gb_error *err) {
-    struct gb_upload_plan *p = gb_upload_plan_of(u);
-    size_t width = gb_dtype_bytes(p->buffer.dtype);
-
-    if (u->filled % width != 0)
-        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
-                            "the body has %llu bytes, which is no whole number of %s with %zu each",
-                            (unsigned long long)u->filled, gb_dtype_name(p->buffer.dtype), width);
-    p->payload = p->bytes = p->buffer.bytes = u->filled;
-    p->buffer.shape = (struct gb_shape){.dims = 1, .dim = {u->filled / width}};
-    p->buffer.has_shape = true;
-    return 0;
-}
-
-/* --- one piece of memory out of all ------------------------------------------------------------------------------- */
-
-static void dropped(void *arg) {
-    gb_upload_commit(arg, NULL);
-}
-
-/* On the lane: the segments have left the quota before the buffer is there. */
-static void drop(struct gb_task *task) {
-    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
-    struct gb_content *segments = u->segments.full;
-
-    u->segments.full = u->segments.last = NULL;
-    gb_content_drop_list(segments, dropped, u);
-}
-
-static void gathered(void *arg, const struct gb_error *error) {
-    struct gb_upload *u = arg;
-
-    if (error) {
-        gb_upload_commit(u, error);
-        return;
-    }
-    u->task.run = drop;
-    gb_lane_post(&u->t.device->lane, &u->task);
-}
-
-/* The CPU has written into managed memory; the device is to read it. */
-static int detach(struct gb_upload *u, const struct gb_content *segment, struct gb_stream *stream,
-                  struct gb_error *err) {
-    struct gb_location place = gb_content_location(segment, 0);
-
-    if (!u->plan.direct || !segment->ptr || !gb_kind_attaches(u->t.device, segment->kind))
-        return 0;
-    return gb_mem_attach(u->t.core->backend, &place, false, stream, err);
-}
-
-static int queue(struct gb_upload *u, struct gb_error *err) {
-    struct gb_stream *stream = gb_core_transfer_part(&u->t);
+/* The next user of the memory waits for the event. */
+static int hand_back(struct gb_upload *u, struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
-    struct gb_content *c;
-    enum gb_copy_way way;
-    uint64_t at = 0;
-    uint64_t n;
+    struct gb_content *c = u->content;
+    struct gb_location place = gb_content_location(c, 0);
+    struct gb_stream *stream = gb_core_transfer_part(&u->t);
+    struct gb_ev *ready;
 
-    for (c = u->segments.full; c; c = c->next, at += n) {
-        n = least(c->bytes, u->filled - at);
-        if (detach(u, c, stream, err) < 0 || gb_content_move(u->content, at, c, 0, n, stream, &way, err) < 0)
-            return -1;
-    }
-    if (!u->usable)
-        u->usable = gb_event_pool_take(&u->t.device->events, err);
-    if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0)
+    if (gb_mem_attach(be, &place, false, stream, err) < 0)
         return -1;
-    return gb_look_watch(be, u->usable->event, gathered, u, err);
+    ready = gb_event_pool_take(&u->t.device->events, err);
+    if (!ready)
+        return -1;
+    if (gb_event_record(be, ready->event, stream, err) < 0) {
+        gb_event_pool_give(&u->t.device->events, ready);
+        return -1;
+    }
+    gb_event_pool_give(&u->t.device->events, c->ready);
+    c->ready = ready;
+    return 0;
 }
 
-/* Memory that is freed after a failure is freed in the order of the stream, behind what is queued. */
-static void allocated(struct gb_alloc *alloc, const struct gb_error *error) {
-    struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
-    struct gb_error why = GB_ERROR_INIT;
-
-    if (error)
-        why = *error;
-    gb_upload_advise_length(&why);
-    if (error || queue(u, &why) < 0)
-        gb_upload_commit(u, &why);
-}
-
-static void gather(struct gb_task *task) {
+static void on_lane(struct gb_task *task) {
     struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
-    struct gb_error why = GB_ERROR_INIT;
-    struct gb_content *exact;
+    struct gb_error err = GB_ERROR_INIT;
 
-    if (reserve(u, &u->plan.bytes, &exact, &why) < 0) {
-        gb_upload_commit(u, &why);
-        return;
-    }
-    append(u, u->content);
-    u->content = exact;
-    u->attached = false;
-    u->alloc.content = exact;
-    u->alloc.done = allocated;
-    u->alloc.anywhere = false;
-    gb_alloc_start(&u->alloc, u->plan.wait_ms);
+    u->attached = hand_back(u, &err) < 0;
+    u->handed_back(u, err.code == GB_OK ? NULL : &err);
 }
 
-/* Nothing is pending, so that task and alloc are free. */
-static void grow_complete(struct gb_upload *u) {
-    if (!u->segments.full && u->content->bytes == u->plan.bytes) {
-        gb_upload_hand_back(u, gb_upload_commit);
+void gb_upload_hand_back(struct gb_upload *upload,
+                         void (*then)(struct gb_upload *upload, const struct gb_error *error)) {
+    if (!upload->attached) {
+        then(upload, NULL);
         return;
     }
-    u->task.run = gather;
-    gb_lane_post(&u->t.device->lane, &u->task);
+    upload->handed_back = then;
+    upload->task.run = on_lane;
+    gb_lane_post(&upload->t.device->lane, &upload->task);
 }
-
-const struct gb_upload_role gb_upload_growing = {.plan = plan,
-                                                 .ended = grow_ended,
-                                                 .complete = grow_complete,
-                                                 .committed = gb_upload_count,
-                                                 .gone = gb_upload_gone,
-                                                 .from_client = true,
-                                                 .grows = true};
-
-/* --- the commit --------------------------------------------------------------------------------------------------- */
-
-/* The end of an upload: the commit. */
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
@@ -514,7 +103,7 @@ static int lost(const struct gb_buffer *b, struct gb_error *err) {
                                           : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
 }
 
-/* Is the buffer still what the upload was begun for? */
+/* Refuses the commit if the buffer is no longer what the upload was begun for. Returns 0 or -1. */
 static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct gb_error *err) {
     const struct gb_upload_plan *p = &u->plan;
 
@@ -552,18 +141,19 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     else
         new_record(u, &transaction->rec);
     describe(u, &transaction->rec);
-    /* A process that maps, or mapped, memory written in place may go on writing; so may the owner of adopted memory. */
+    /* A process that maps, or mapped, memory written in place may still write to it; so may the owner of adopted
+     * memory. */
     if (u->content->owner || (u->plan.placed && (u->content->pin_writers > 0 || u->content->tainted)))
         transaction->rec.has_crc32c = false;
     if (u->content->owner)
-        transaction->rec.durability = GB_DURABILITY_NONE; /* its owner writes without a word */
+        transaction->rec.durability = GB_DURABILITY_NONE; /* its owner writes at any time */
     transaction->content = u->content;
     return 0;
 }
 
 /* Memory written in place is the buffer's already; only the upload's own reference is left to drop. */
 static void apply_placed_locked(struct gb_upload *u, struct gb_buffer *b) {
-    /* The device died while the database was busy. Of a side that alone is gone the transaction takes care. */
+    /* The device died while the database was busy. If only this side is gone, the transaction handles it. */
     if (!gb_upload_has_locked(u, b) && (!u->plan.mirrored || b->rec.state == GB_BUFFER_LOST)) {
         u->transaction.rec.state = GB_BUFFER_LOST;
         u->transaction.rec.head = GB_HEAD_UNINITIALIZED;
@@ -651,6 +241,15 @@ void gb_upload_commit_end(struct gb_transaction *transaction) {
         fail(u, &transaction->error);
 }
 
+/* All bytes, if they came by this upload and were kept; a target's came by its parts. The caller frees them. */
+static void *take_kept(struct gb_upload *u) {
+    void *kept = u->disk.kept_bytes == u->plan.payload ? u->disk.kept : NULL;
+
+    if (kept)
+        u->disk.kept = NULL;
+    return kept;
+}
+
 bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
                      void (*end)(struct gb_transaction *transaction)) {
     if (error) {
@@ -665,7 +264,7 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
                                              .whole = !u->plan.partial && !u->plan.merge,
                                              .begun = u->plan.in_place,
                                              .tee = u->disk.tee,
-                                             .kept = gb_write_through_take_kept(u),
+                                             .kept = take_kept(u),
                                              .new_id = u->disk.new_id,
                                              .validate_locked = validate_locked,
                                              .publish_locked = publish_locked,
@@ -673,15 +272,7 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
     return true;
 }
 
-/* --- the end, for the caller -------------------------------------------------------------------------------------- */
-
-/* Sends what is in a slot that would hold more. */
-static int flush(struct gb_upload *u, struct gb_error *err) {
-    if (gb_upload_flush(u, err) < 0)
-        return -1;
-    gb_upload_drop_slot(u);
-    return 0;
-}
+/* --- the end of the payload --------------------------------------------------------------------------------------- */
 
 void gb_upload_mark(struct gb_upload *upload, const struct gb_store_mark *mark) {
     upload->mark = *mark;
@@ -692,8 +283,11 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     int r;
 
     gb_upload_reap(upload);
-    if (upload->plan.open_ended && flush(upload, err) < 0)
-        return -1;
+    if (upload->plan.open_ended) { /* a slot may be partly filled */
+        if (gb_upload_flush(upload, err) < 0)
+            return -1;
+        gb_upload_drop_slot(upload);
+    }
     if (gb_upload_watch_rest(upload, err) < 0 || (upload->role->ended && upload->role->ended(upload, err) < 0))
         return -1;
     pthread_mutex_lock(&upload->t.lock);
@@ -751,10 +345,184 @@ static int ended(struct gb_upload *u, struct gb_error *err) {
     return 0;
 }
 
+const struct gb_upload_role gb_upload_plain = {
+    .ended = ended, .complete = complete, .committed = gb_upload_count, .gone = gb_upload_gone, .from_client = true};
+
+/* --- release ------------------------------------------------------------------------------------------------------ */
+
+void gb_upload_drop_segments(struct gb_upload *u) {
+    struct gb_content *c = u->segments.full;
+    struct gb_content *next;
+
+    u->segments.full = u->segments.last = NULL;
+    for (; c; c = next) {
+        next = c->next;
+        gb_content_drop_later(c);
+    }
+}
+
+struct gb_upload *gb_upload_of_transaction(struct gb_transaction *transaction) {
+    return gb_container_of(transaction, struct gb_upload, transaction);
+}
+
+bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) {
+    if (!b || !b->live)
+        return false;
+    return u->plan.mirrored ? b->rec.mirrored && b->sides[u->plan.side] == u->content : b->content == u->content;
+}
+
+/* The reason is the core's own error, else the code that the layers above gave, else that the client went away. */
+void gb_upload_count_failure(struct gb_upload *u) {
+    enum gb_code code = u->t.error.code != GB_OK ? u->t.error.code : u->blamed;
+    enum gb_failure why = code == GB_OK ? GB_FAILURE_incomplete_body : gb_failure_of(code, GB_FAILED_UPLOAD);
+
+    if (u->state == GB_UPLOAD_PLANNED || u->state == GB_UPLOAD_DONE)
+        return;
+    gb_live_counters_failed(&u->t.core->live_counters, GB_FAILED_UPLOAD, why);
+    gb_live_counters_failed(&u->t.session->live_counters, GB_FAILED_UPLOAD, why);
+}
+
+void gb_upload_stop_running(struct gb_upload *u) {
+    if (u->running)
+        atomic_fetch_sub(u->running, 1);
+    u->running = NULL;
+}
+
+void gb_upload_dispose(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+
+    gb_tee_free(u->disk.tee);
+    free(u->disk.kept);
+    gb_content_drop_later(u->content); /* this may be a backend's thread */
+    gb_content_drop_later(u->base);
+    gb_upload_drop_segments(u);
+    if (u->counted) {
+        pthread_mutex_lock(&s->lock);
+        gb_quota_give_locked(s, 0, 1);
+        pthread_mutex_unlock(&s->lock);
+    }
+    gb_upload_stop_running(u);
+    gb_core_changed(u->t.core);
+    gb_event_pool_give(&u->t.device->events, u->usable);
+    if (u->plan.check.free_arg)
+        u->plan.check.free_arg(u->plan.check.arg);
+    gb_core_transfer_done(&u->t);
+    gb_transaction_done(&u->transaction);
+    gb_text_unref(u->plan.buffer.labels);
+    free(u->scratch);
+    free(u);
+}
+
 void gb_upload_gone(struct gb_upload *u) {
     gb_upload_count_failure(u);
     gb_upload_dispose(u);
 }
 
-const struct gb_upload_role gb_upload_plain = {
-    .ended = ended, .complete = complete, .committed = gb_upload_count, .gone = gb_upload_gone, .from_client = true};
+/* --- giving up ---------------------------------------------------------------------------------------------------- */
+
+static int decide_break_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+
+    if (!gb_upload_has_locked(u, b))
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
+    gb_buffer_copy_locked(b, &transaction->rec);
+    transaction->rec.state = GB_BUFFER_PARTIAL;
+    transaction->rec.head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
+    transaction->rec.generation++;
+    transaction->rec.version++;
+    transaction->rec.has_crc32c = false;
+    transaction->rec.crc32c = 0;
+    transaction->rec.updated_at_us = gb_wall_us();
+    return 0;
+}
+
+static void apply_break_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
+    b->in_place = false;
+}
+
+static void break_end(struct gb_transaction *transaction) {
+    struct gb_upload *u = gb_upload_of_transaction(transaction);
+    struct gb_session *s = u->t.session;
+    struct gb_error none = GB_ERROR_INIT;
+    struct gb_buffer *b;
+
+    /* The database refused the write: apply the change in memory anyway, because the next start marks the buffer
+     * lost. */
+    if (transaction->error.code != GB_OK) {
+        pthread_mutex_lock(&s->lock);
+        b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
+        if (b && b->live && decide_break_locked(transaction, b, &none) == 0)
+            apply_break_locked(transaction, b);
+        pthread_mutex_unlock(&s->lock);
+    }
+    u->role->gone(u);
+}
+
+/* Nothing was written: the buffer is as it was before the upload. */
+static void undo_in_place(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+    struct gb_buffer *b;
+
+    pthread_mutex_lock(&s->lock);
+    b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
+    if (b && b->in_place && gb_upload_has_locked(u, b))
+        b->in_place = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* error: managed memory could not be handed back; the upload is given up all the same. */
+static void destroy(struct gb_upload *u, const struct gb_error *error) {
+    gb_core_report_error(u->t.core, error);
+    if (!u->marked || !u->touched) {
+        if (u->marked)
+            undo_in_place(u);
+        u->role->gone(u);
+        return;
+    }
+    gb_transaction_done(&u->transaction);
+    u->transaction = (struct gb_transaction){.session = u->t.session,
+                                             .name = u->plan.buffer.name,
+                                             .upkeep = true,
+                                             .validate_locked = decide_break_locked,
+                                             .publish_locked = apply_break_locked,
+                                             .end = break_end};
+    gb_transaction_start(&u->transaction);
+}
+
+void gb_upload_destroy(struct gb_core_transfer *transfer) {
+    gb_upload_hand_back(gb_upload_of(transfer), destroy);
+}
+
+void gb_upload_blame(struct gb_upload *upload, enum gb_code why) {
+    if (upload && upload->blamed == GB_OK)
+        upload->blamed = why;
+}
+
+void gb_upload_free(struct gb_upload *upload) {
+    if (!upload)
+        return;
+    gb_core_transfer_close(&upload->t);
+    (void)gb_upload_watch_rest(upload, NULL);
+    gb_upload_drop_slot(upload);
+    atomic_store(&upload->alloc.cancelled, true);
+    gb_core_transfer_unref(&upload->t);
+}
+
+/* A write in place cannot be undone once it is queued. */
+bool gb_upload_cancel(struct gb_upload *u, bool act) {
+    struct gb_error why = GB_ERROR_INIT;
+    bool possible;
+
+    pthread_mutex_lock(&u->t.lock);
+    possible = u->state == GB_UPLOAD_ENDED && !u->plan.placed;
+    if (possible && act) {
+        gb_cancelled(&why);
+        gb_upload_fail_locked(u, &why);
+        atomic_store(&u->alloc.cancelled, true);
+        gb_core_transfer_unlock_wake(&u->t);
+    } else {
+        pthread_mutex_unlock(&u->t.lock);
+    }
+    return possible;
+}

@@ -1,5 +1,5 @@
-/* A download: through slots, directly where the CPU reaches the memory, or from the disk if the bytes are there alone.
- * */
+/* A download: through slots, directly where the CPU reaches the memory, or from the disk if the bytes are there
+ * alone. */
 #ifndef GB_CORE_TRANSFER_DOWNLOAD_H
 #define GB_CORE_TRANSFER_DOWNLOAD_H
 

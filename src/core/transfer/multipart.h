@@ -1,5 +1,5 @@
-/* A multipart upload, for the files that implement it: multipart.c has the list, the memory and
- * the end; parts.c parts in any order, bytes in sequence, and the steps before the commit.
+/* A multipart upload, for the files that implement it: multipart.c has the list, the memory and the end; parts.c parts
+ * in any order, bytes in sequence, and the steps before the commit.
  *
  * The bytes belong to the target, a gb_upload that receives no bytes itself. The target reserves, allocates and commits
  * as any upload does. A part is a gb_upload too; it writes into the target's memory, and its end records its range

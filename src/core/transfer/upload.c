@@ -1,5 +1,6 @@
-/* An upload: its steps, each made here under the lock of the transfer, and its bytes on their way: placed, written to
- * disk beside, copied from slots while the next one fills. One thread alone takes an upload to its commit. */
+/* An upload: its steps and its bytes. Every step is made here, under the lock of the transfer, and one thread alone
+ * takes an upload to its commit. Bytes come into the memory itself if the CPU reaches it. Else they come into slots,
+ * which are copied to the device while the next slot fills. A durable payload goes to the disk at the same time. */
 #include "core/transfer/upload.h"
 
 #include <assert.h>
@@ -9,14 +10,11 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/hash.h"
+#include "base/process.h"
 #include "core/durable/stored.h"
 #include "core/util/lane.h"
 
-/* --- upload ------------------------------------------------------------------------------------------------------- */
-
-/* The steps of an upload: what is permitted, how it fails, what its commit waits for. Every step is made here, under
- * the lock of the transfer, and one thread alone takes an upload to its commit. The files that implement an upload call
- * this. */
+/* --- steps -------------------------------------------------------------------------------------------------------- */
 
 #define TO(state) (1u << (state))
 
@@ -36,8 +34,24 @@ struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer) {
     return (struct gb_upload *)transfer;
 }
 
+struct gb_upload *gb_upload_new(size_t size, const struct gb_upload_role *role) {
+    struct gb_upload *u = calloc(1, size);
+    unsigned i;
+
+    if (!u)
+        return NULL;
+    u->role = role;
+    for (i = 0; i < GB_UPLOAD_COPIES_MAX; i++)
+        u->pipe.copies[i].transfer = &u->t;
+    return u;
+}
+
+struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *u) {
+    return (struct gb_upload_plan *)(uintptr_t)&u->plan; /* constant everywhere else */
+}
+
 uint64_t gb_upload_reach(const struct gb_upload *upload) {
-    return upload->role->grows ? upload->segments.until : upload->plan.payload;
+    return upload->role->grow ? upload->segments.until : upload->plan.payload;
 }
 
 uint64_t gb_upload_offset(const struct gb_upload *upload, uint64_t at) {
@@ -71,7 +85,7 @@ bool gb_upload_step(struct gb_upload *u, enum gb_upload_state to) {
 
 /* --- failing ------------------------------------------------------------------------------------------------------ */
 
-/* A commit that runs is not stopped, and what is over stays as it is. */
+/* A running commit is not stopped, and an upload that has ended stays as it is. */
 static bool stoppable(enum gb_upload_state state) {
     return state == GB_UPLOAD_ALLOCATING || state == GB_UPLOAD_OPEN || state == GB_UPLOAD_ENDED;
 }
@@ -147,13 +161,12 @@ void gb_upload_unlock_advance(struct gb_upload *u) {
     }
 }
 
-/* --- scatter ------------------------------------------------------------------------------------------------------ */
+/* --- bytes that do not lie side by side --------------------------------------------------------------------------- */
 
-/* Uploads whose bytes do not lie side by side in the buffer, or come in another order: slices, and arrays in Fortran
- * order. */
+/* Slices, and arrays in Fortran order, whose bytes come in another order than that of the memory. */
 
 #define SCRATCH_BYTES (64u * 1024u)
-#define SLOT_BOXES 64 /* copies out of one slot: they are queued at once, and CUDA's queue is bounded */
+#define SLOT_BOXES 64 /* copies out of one slot; they are queued together, and CUDA's queue is bounded */
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -161,7 +174,8 @@ static uint64_t least(uint64_t a, uint64_t b) {
 
 /* --- by the CPU --------------------------------------------------------------------------------------------------- */
 
-int gb_scatter_room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
+/* Gives room in the scratch buffer. The transfer's lock is held. Returns 1 or -1. */
+static int scatter_room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
     uint64_t left = u->plan.payload - u->filled;
 
     if (!u->scratch && !(u->scratch = malloc(least(u->plan.payload, SCRATCH_BYTES))))
@@ -187,13 +201,14 @@ static void unpack(struct gb_upload *u, uint64_t at, const char *from, size_t n)
     }
 }
 
-/* the same, also if it would hold more */
+/* Copies the scratch buffer's bytes to their places. */
 static void scatter_flush(struct gb_upload *u) {
     unpack(u, u->plan.at + u->filled - u->scratch_n, u->scratch, u->scratch_n);
     u->scratch_n = 0;
 }
 
-void gb_scatter_fill(struct gb_upload *u, size_t n) {
+/* Counts n bytes of the scratch buffer, and copies a full one to its places. */
+static void scatter_fill(struct gb_upload *u, size_t n) {
     u->scratch_n += n;
     if (u->scratch_n == SCRATCH_BYTES || u->filled == u->plan.payload)
         scatter_flush(u);
@@ -201,8 +216,8 @@ void gb_scatter_fill(struct gb_upload *u, size_t n) {
 
 /* --- by the device ------------------------------------------------------------------------------------------------ */
 
-/* How many boxes a cut takes when its bytes are in the order of the memory: one, or the number of rows that a slice
- * leaves apart. */
+/* The number of boxes of a cut whose bytes are in the order of the memory: one, or the number of separate rows of a
+ * slice. */
 static uint64_t boxes_upwards(const struct gb_cut *cut) {
     struct gb_view memory;
     struct gb_view packed;
@@ -213,7 +228,7 @@ static uint64_t boxes_upwards(const struct gb_cut *cut) {
     return whole.boxes;
 }
 
-/* The next cut of a view, of at most `most` bytes, that takes at most boxes_max boxes. Returns how many it takes. */
+/* Makes the next cut of a view, of at most `most` bytes and boxes_max boxes. Returns the number of boxes. */
 static uint64_t next_cut(const struct gb_view *view, uint64_t at, uint64_t most, uint64_t boxes_max,
                          struct gb_cut *ret) {
     uint64_t boxes;
@@ -230,7 +245,7 @@ static uint64_t next_cut(const struct gb_view *view, uint64_t at, uint64_t most,
     }
 }
 
-/* bytes that a slot is to hold */
+/* The number of bytes that the next slot is to hold. */
 static size_t scatter_slot(const struct gb_upload *u) {
     uint64_t most = least(u->plan.payload - u->filled, u->t.core->slots.slot_bytes);
     uint64_t at = u->plan.at + u->filled;
@@ -245,7 +260,8 @@ static size_t scatter_slot(const struct gb_upload *u) {
     return bytes;
 }
 
-/* Queues the copies of `bytes` of the slot, from `from` on, to where the view has them from `at` on. */
+/* Queues the copies of `bytes` bytes of the slot, beginning at `from`, to their places in the view, beginning at `at`.
+ * Returns 0 or -1. */
 static int queue(struct gb_upload *u, struct gb_staged_copy *f, uint64_t from, const struct gb_view *view, uint64_t at,
                  uint64_t bytes, struct gb_error *err) {
     uint64_t done;
@@ -268,7 +284,7 @@ static int queue(struct gb_upload *u, struct gb_staged_copy *f, uint64_t from, c
     return 0;
 }
 
-/* Brings packed bytes into the order of the view. */
+/* Brings packed bytes into the order of the view. Returns 0 or -1. */
 static int reorder(char *bytes, const struct gb_view *view, struct gb_error *err) {
     char *ordered = malloc(view->bytes);
     uint64_t done;
@@ -291,8 +307,8 @@ static int reorder(char *bytes, const struct gb_view *view, struct gb_error *err
     return 0;
 }
 
-/* A device copies rows, and each element would be one: the bytes are brought into the order of the memory first, which
- * makes rows as long as the slot permits. */
+/* A device copies rows, and each element would be a row of its own. Bringing the bytes into the order of the memory
+ * first makes the rows as long as the slot permits. */
 static int queue_reordered(struct gb_upload *u, struct gb_staged_copy *f, uint64_t at, struct gb_error *err) {
     struct gb_view memory;
     struct gb_view packed;
@@ -319,12 +335,12 @@ static int scatter_queue(struct gb_upload *u, struct gb_staged_copy *f, struct g
 
 /* --- write through ------------------------------------------------------------------------------------------------ */
 
-/* Memory goes to the disk in pieces of whole blocks, and of so many bytes at most. */
+/* Memory goes to the disk in pieces of whole blocks. */
 #define BLOCK_BYTES GB_STORED_BLOCK_BYTES
-#define PIECE_BYTES (4 * BLOCK_BYTES)
+#define PIECE_BYTES (4 * BLOCK_BYTES) /* at most */
 
-/* Only what the commit would write anyway, and what comes in its order. */
-static bool fits(const struct gb_upload *u, const struct gb_upload_draft *draft) {
+/* Bytes go to the disk as they come only if the commit would write all of them, in this order. */
+static bool writes_through(const struct gb_upload *u, const struct gb_upload_draft *draft) {
     return draft->durability == GB_DURABILITY_SYNC && draft->payload == draft->bytes && u->role->from_client &&
            !u->plan.scattered && !u->plan.open_ended && !u->content->owner;
 }
@@ -333,10 +349,10 @@ void gb_write_through_begin_locked(struct gb_upload *u, const struct gb_upload_d
     const struct gb_buffer *b = draft->buffer;
     struct gb_core *core = u->t.core;
 
-    if (!fits(u, draft))
+    if (!writes_through(u, draft))
         return;
     if (draft->bytes <= GB_STORED_INLINE_BYTES) {
-        u->disk.kept = malloc((size_t)draft->bytes + 1); /* without it they are read back */
+        u->disk.kept = malloc((size_t)draft->bytes + 1); /* if that fails, they are read back */
         return;
     }
     if (!b)
@@ -344,33 +360,19 @@ void gb_write_through_begin_locked(struct gb_upload *u, const struct gb_upload_d
     u->disk.tee = gb_tee_new(core, b ? b->id : u->disk.new_id, draft->bytes);
 }
 
-/* One slot each is always permitted, so that every upload moves. */
+/* Every upload may have one slot, so that it makes progress. */
 static bool write_through_may_take(const struct gb_upload *u) {
     const struct gb_slots *slots = &u->t.core->slots;
 
     return u->pipe.in_flight == 0 || atomic_load(&slots->free_count) > slots->total / 4 * 3;
 }
 
-/* --- few bytes ---------------------------------------------------------------------------------------------------- */
-
-void gb_write_through_keep(struct gb_upload *u, const void *ptr, size_t n) {
-    memcpy(u->disk.kept + u->disk.kept_bytes, ptr, n);
-    u->disk.kept_bytes += n;
-}
-
-void *gb_write_through_take_kept(struct gb_upload *u) {
-    void *kept = u->disk.kept_bytes == u->plan.payload ? u->disk.kept : NULL; /* parts bring those of a target */
-
-    if (kept)
-        u->disk.kept = NULL;
-    return kept;
-}
-
-/* --- memory that the CPU reaches ---------------------------------------------------------------------------------- */
+/* --- write through: memory that the CPU reaches ------------------------------------------------------------------- */
 
 static void written(struct gb_tee_piece *piece, const struct gb_error *error);
 
-/* A place for one more piece. Pieces of memory that is not aligned must be written in their order: one at a time. */
+/* A place for one more piece, or NULL. Pieces of unaligned memory are written one at a time, because their order
+ * matters. */
 static struct gb_write_through_piece *free_place_locked(struct gb_upload *u) {
     bool aligned = ((uintptr_t)u->content->ptr + u->plan.at) % GB_DISK_ALIGN == 0;
     unsigned i;
@@ -382,7 +384,7 @@ static struct gb_write_through_piece *free_place_locked(struct gb_upload *u) {
     return NULL;
 }
 
-/* The next piece; NULL: there is none yet. The transfer's lock is held. */
+/* The next piece, or NULL if its bytes have not come. The transfer's lock is held. */
 static struct gb_write_through_piece *next_locked(struct gb_upload *u) {
     struct gb_write_through *w = &u->disk;
     uint64_t end = w->ready == u->plan.payload ? w->ready : w->ready / BLOCK_BYTES * BLOCK_BYTES;
@@ -423,7 +425,8 @@ static void written(struct gb_tee_piece *piece, const struct gb_error *error) {
     gb_core_transfer_unref(&u->t);
 }
 
-void gb_write_through_filled(struct gb_upload *u) {
+/* Gives filled memory, up to upload->filled, to the tee. */
+static void write_filled(struct gb_upload *u) {
     struct gb_write_through_piece *next;
 
     do {
@@ -436,11 +439,9 @@ void gb_write_through_filled(struct gb_upload *u) {
     } while (next);
 }
 
-/* --- pipeline ----------------------------------------------------------------------------------------------------- */
+/* --- slots: the end of their copies ------------------------------------------------------------------------------- */
 
-/* Slots of an upload: filled, sent, taken back. */
-
-/* The slot is given back after its last use. */
+/* Ends one of the slot's uses. The last one gives the slot back. */
 static void use_ended(struct gb_upload *u, struct gb_staged_copy *f, const struct gb_error *error) {
     bool last;
 
@@ -459,7 +460,7 @@ static void use_ended(struct gb_upload *u, struct gb_staged_copy *f, const struc
     pthread_mutex_unlock(&u->t.lock);
 }
 
-/* Its copy is done, or never will be. Without a reference dropped. */
+/* The slot's copy is done, or has failed. Keeps the reference. */
 static void landed(struct gb_staged_copy *f, const struct gb_error *error) {
     struct gb_upload *u = gb_upload_of(f->transfer);
 
@@ -468,7 +469,7 @@ static void landed(struct gb_staged_copy *f, const struct gb_error *error) {
     use_ended(u, f, error);
 }
 
-/* The slot is on disk, or never will be. */
+/* The slot is on disk, or that has failed. */
 static void stored(struct gb_tee_piece *piece, const struct gb_error *error) {
     struct gb_staged_copy *f = gb_container_of(piece, struct gb_staged_copy, piece);
     struct gb_upload *u = gb_upload_of(f->transfer);
@@ -479,7 +480,7 @@ static void stored(struct gb_tee_piece *piece, const struct gb_error *error) {
     gb_core_transfer_unref(&u->t);
 }
 
-/* The watch of the last of some. In a stream's order the others are done as well. */
+/* The watch of the last of several copies. In the order of the stream the others are done as well. */
 static void copied(void *arg, const struct gb_error *error) {
     struct gb_staged_copy *last = arg;
     struct gb_upload *u = gb_upload_of(last->transfer);
@@ -489,7 +490,7 @@ static void copied(void *arg, const struct gb_error *error) {
 
     gb_core_report_error(u->t.core, error);
     for (n = 0; f; f = next, n++) {
-        next = f->next; /* from landed() on it may be filled again */
+        next = f->next; /* after landed() the slot may be filled again */
         landed(f, error);
     }
     pthread_mutex_lock(&u->t.lock);
@@ -498,7 +499,7 @@ static void copied(void *arg, const struct gb_error *error) {
         gb_core_transfer_unref(&u->t);
 }
 
-/* Takes the list from first to last out of the caller's hands. */
+/* Watches the list from first to last. If that fails, abandons the copies and fails the upload. Returns 0 or -1. */
 static int watch(struct gb_upload *u, struct gb_staged_copy *first, struct gb_staged_copy *last, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_staged_copy *next;
@@ -525,7 +526,9 @@ static struct gb_staged_copy *take_first(struct gb_upload *u) {
     return f;
 }
 
-void gb_upload_watch_first(struct gb_upload *u) {
+/* Makes the end of a copy wake the caller: watches the oldest copy, unless one is watched. A failure is recorded in the
+ * upload. */
+static void watch_first(struct gb_upload *u) {
     bool watched;
     struct gb_staged_copy *f;
 
@@ -566,7 +569,7 @@ void gb_upload_reap(struct gb_upload *u) {
     }
 }
 
-/* --- sending ------------------------------------------------------------------------------------------------------ */
+/* --- slots: sending ----------------------------------------------------------------------------------------------- */
 
 static int copy(struct gb_upload *u, struct gb_staged_copy *f, struct gb_error *err) {
     struct gb_location dst = gb_content_location(u->content, gb_upload_offset(u, u->filled - f->bytes));
@@ -606,8 +609,8 @@ static int send(struct gb_upload *u, struct gb_error *err) {
         gb_core_transfer_ref(&u->t);
         gb_tee_write(u->disk.tee, &f->piece);
     }
-    if (!unwatched ||
-        u->plan.scattered) /* a watched slot may be another's, and the copy of a scattered one reorders it */
+    /* Another upload may get a watched slot, and the copy of a scattered one reorders it. */
+    if (!unwatched || u->plan.scattered)
         sum_up(u, f);
     if (copy(u, f, &why) < 0) {
         gb_upload_fail(u, &why);
@@ -627,16 +630,9 @@ static int send(struct gb_upload *u, struct gb_error *err) {
     return 0;
 }
 
-/* --- filling ------------------------------------------------------------------------------------------------------ */
+/* --- slots: filling ----------------------------------------------------------------------------------------------- */
 
-void gb_upload_pipeline_init(struct gb_upload *u) {
-    unsigned i;
-
-    for (i = 0; i < GB_UPLOAD_COPIES_MAX; i++)
-        u->pipe.copies[i].transfer = &u->t;
-}
-
-/* A slot for one more copy. wait: in line, if none is free. */
+/* A slot for one more copy, or NULL. wait: stand in line if no slot is free. */
 static struct gb_staged_copy *take_slot_locked(struct gb_upload *u, bool wait) {
     unsigned count = u->role->many_slots ? GB_UPLOAD_COPIES_MAX : GB_UPLOAD_COPIES;
     struct gb_staged_copy *f = NULL;
@@ -673,10 +669,12 @@ static size_t slot_room(const struct gb_upload *u) {
 
     if (u->plan.scattered)
         return scatter_slot(u);
-    return u->role->grows && left < most ? left : most; /* what is in a slot goes into one segment */
+    return u->role->grow && left < most ? left : most; /* all of a slot goes into one segment */
 }
 
-bool gb_upload_begin_slot_locked(struct gb_upload *u) {
+/* Takes a slot to fill. While copies are under way the upload does not wait in line for a slot, because the end of a
+ * copy wakes it. The transfer's lock is held. Returns false if no slot is free; wake follows. */
+static bool begin_slot_locked(struct gb_upload *u) {
     struct gb_staged_copy *f = take_ahead(u);
 
     if (!f && u->disk.tee && !write_through_may_take(u))
@@ -691,7 +689,9 @@ bool gb_upload_begin_slot_locked(struct gb_upload *u) {
     return true;
 }
 
-bool gb_upload_begin_ahead_locked(struct gb_upload *u, unsigned count) {
+/* Takes slots that are filled after that one, `count` at most, and only while slots are plenty. The transfer's lock is
+ * held. Returns true if the upload has `count`. */
+static bool begin_ahead_locked(struct gb_upload *u, unsigned count) {
     struct gb_staged_copy *f;
 
     while (u->pipe.ahead_count < count && gb_slots_plenty(&u->t.core->slots)) {
@@ -703,11 +703,12 @@ bool gb_upload_begin_ahead_locked(struct gb_upload *u, unsigned count) {
     return u->pipe.ahead_count >= count;
 }
 
-int gb_upload_fill_slot(struct gb_upload *u, size_t n, struct gb_error *err) {
+/* Adds n bytes of the slot being filled to the checksum, and queues the copy of a full slot. Returns 0 or -1. */
+static int fill_slot(struct gb_upload *u, size_t n, struct gb_error *err) {
     struct gb_staged_copy *f = u->pipe.filling;
 
     f->bytes += n;
-    if (u->pipe.filling_max < u->plan.payload) /* else the one slot is summed up while it is copied */
+    if (u->pipe.filling_max < u->plan.payload) /* a payload of one slot is summed up while it is copied */
         sum_up(u, f);
     if (n > 0 && (f->bytes == u->pipe.filling_max || u->filled == u->plan.payload))
         return send(u, err);
@@ -735,4 +736,197 @@ void gb_upload_drop_slot(struct gb_upload *u) {
     u->pipe.filling = NULL;
     while (u->pipe.ahead_count > 0)
         drop(u, take_ahead(u));
+}
+
+/* --- receiving: pages --------------------------------------------------------------------------------------------- */
+
+/* An upload may fill a slot for this long. Then a partly filled slot is sent if others wait. Otherwise a few slow
+ * clients could keep all slots for minutes. */
+#define HOLD_NS (200 * GB_NS_PER_MS)
+
+/* Room given at once if the CPU reaches the memory: as much as the server lets the socket gather, and little enough to
+ * be in the cache when it is summed up. */
+#define ROOM_BYTES (1u << 20)
+
+static size_t at_once(const struct gb_upload *u) {
+    return u->role->room_bytes > 0 ? u->role->room_bytes : ROOM_BYTES;
+}
+
+static char *ptr_of(const struct gb_upload *u, uint64_t at) {
+    return (char *)u->content->ptr + gb_upload_offset(u, at);
+}
+
+static void touch(struct gb_task *task) {
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, touch);
+
+    gb_pages_make(u->touch_at, u->touch_n);
+    pthread_mutex_lock(&u->t.lock);
+    u->pages = GB_UPLOAD_PAGES_THERE;
+    gb_core_transfer_unlock_wake(&u->t);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* Clearing a huge page takes the time of a thousand requests, and one byte of a client causes it. So a computing lane
+ * clears the pages, while the connection's thread serves others and the first bytes wait. The transfer's lock is held.
+ * Returns false if they wait. */
+static bool has_pages_locked(struct gb_upload *u, char *at, size_t n) {
+    if (u->pages == GB_UPLOAD_PAGES_UNSEEN && (!u->t.device->rec.cpu_access || gb_pages_present(at, n)))
+        u->pages = GB_UPLOAD_PAGES_THERE;
+    if (u->pages == GB_UPLOAD_PAGES_UNSEEN) {
+        u->pages = GB_UPLOAD_PAGES_COMING;
+        u->touch_at = at;
+        u->touch_n = n;
+        u->touch.run = touch;
+        gb_core_transfer_ref(&u->t);
+        gb_lane_post(gb_core_compute_lane(u->t.core), &u->touch);
+    }
+    return u->pages == GB_UPLOAD_PAGES_THERE;
+}
+
+/* --- receiving: room ---------------------------------------------------------------------------------------------- */
+
+static int too_long(const struct gb_upload *u, struct gb_error *err) {
+    if (u->plan.open_ended && u->plan.partial)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the buffer has %llu bytes from offset %llu on, and the body has more",
+                            (unsigned long long)u->plan.payload, (unsigned long long)u->plan.at);
+    return gb_error_set(err, GB_ERR_BODY_TOO_LARGE,
+                        u->role->grow ? "the upload may bring %llu bytes, and the body has more"
+                                      : "the payload has %llu bytes and no more",
+                        (unsigned long long)u->plan.payload);
+}
+
+static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
+    uint64_t left = gb_upload_reach(u) - u->filled;
+    struct gb_staged_copy *f;
+
+    if (gb_upload_alive_locked(u, err) < 0)
+        return -1;
+    if (left == 0 || u->state > GB_UPLOAD_OPEN)
+        return too_long(u, err);
+    if (u->state != GB_UPLOAD_OPEN)
+        return 0;
+    if (u->plan.direct && u->plan.scattered)
+        return scatter_room_locked(u, ret_ptr, err);
+    if (u->plan.direct) {
+        *ret_ptr = ptr_of(u, u->filled);
+        if (!has_pages_locked(u, *ret_ptr, least(left, at_once(u))))
+            return 0;
+        u->room = least(left, at_once(u));
+        u->touched = true;
+        return 1;
+    }
+    if (!u->pipe.filling && !begin_slot_locked(u))
+        return 0;
+    f = u->pipe.filling;
+    *ret_ptr = (char *)f->slot + f->bytes;
+    u->room = least(left, u->pipe.filling_max - f->bytes);
+    return 1;
+}
+
+int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    int r;
+
+    if (!upload->pipe.filling)
+        gb_upload_reap(upload);
+    if (upload->role->grow && upload->role->grow(upload, err) < 0)
+        return -1;
+    pthread_mutex_lock(&upload->t.lock);
+    upload->room = 0;
+    r = room_locked(upload, ret_ptr, err);
+    upload->t.want_wake = r == 0;
+    if (r > 0)
+        *ret_n = upload->room;
+    pthread_mutex_unlock(&upload->t.lock);
+    if (r == 0)
+        watch_first(upload);
+    return r;
+}
+
+bool gb_upload_room_ahead(struct gb_upload *u, unsigned number, void **ret_ptr, size_t *ret_n) {
+    size_t each = u->plan.direct ? at_once(u) : u->pipe.filling_max;
+    uint64_t at = u->filled + u->room + (number - 1) * (uint64_t)each;
+    bool given;
+
+    if (at >= gb_upload_reach(u) || u->plan.scattered || u->room == 0)
+        return false;
+    if (u->plan.direct) {
+        *ret_ptr = ptr_of(u, at);
+        *ret_n = least(gb_upload_reach(u) - at, each);
+        return true;
+    }
+    pthread_mutex_lock(&u->t.lock);
+    given = u->pipe.filling->bytes + u->room == each && begin_ahead_locked(u, number);
+    pthread_mutex_unlock(&u->t.lock);
+    if (!given)
+        return false;
+    *ret_ptr = u->pipe.ahead[number - 1]->slot;
+    *ret_n = least(gb_upload_reach(u) - at, each);
+    return true;
+}
+
+/* Where the room given last begins. The payload is not scattered. */
+static const char *room_ptr(const struct gb_upload *u) {
+    const struct gb_staged_copy *f = u->pipe.filling;
+
+    return f ? (char *)f->slot + f->bytes : ptr_of(u, u->filled);
+}
+
+int gb_upload_fill(struct gb_upload *upload, size_t n, struct gb_error *err) {
+    uint64_t at = upload->filled;
+
+    if (n > upload->room)
+        return gb_error_set(err, GB_ERR_INTERNAL, "%zu bytes were filled into a room of %zu", n, upload->room);
+    if (upload->disk.kept) {
+        memcpy(upload->disk.kept + upload->disk.kept_bytes, room_ptr(upload), n);
+        upload->disk.kept_bytes += n;
+    }
+    upload->filled += n;
+    upload->room -= n;
+    if (upload->pipe.filling)
+        return fill_slot(upload, n, err);
+    if (upload->plan.scattered) {
+        upload->crc = gb_crc32c(upload->crc, upload->scratch + upload->scratch_n, n);
+        scatter_fill(upload, n);
+    } else {
+        if (!upload->role->summed)
+            upload->crc = gb_crc32c(upload->crc, ptr_of(upload, at), n);
+        if (upload->disk.tee)
+            write_filled(upload);
+    }
+    return 0;
+}
+
+int gb_upload_copy_in(struct gb_upload *upload, const void *bytes, size_t n, size_t *done, struct gb_error *err) {
+    size_t size;
+    void *room;
+    int r;
+
+    while (*done < n) {
+        r = gb_upload_room(upload, &room, &size, err);
+        if (r <= 0)
+            return r;
+        size = least(size, n - *done);
+        memcpy(room, (const char *)bytes + *done, size);
+        if (gb_upload_fill(upload, size, err) < 0)
+            return -1;
+        *done += size;
+    }
+    return 1;
+}
+
+void gb_upload_pause(struct gb_upload *upload, bool stalled) {
+    struct gb_staged_copy *f = upload->pipe.filling;
+
+    if (stalled)
+        (void)gb_upload_watch_rest(upload, NULL); /* a failure is recorded in the upload */
+    if (!f || !gb_slots_wanted(&upload->t.core->slots))
+        return;
+    if (f->bytes > 0 && !stalled && gb_clock_ns() - upload->pipe.filling_ns < HOLD_NS)
+        return;
+    upload->room = 0;
+    if (f->bytes > 0)
+        (void)gb_upload_flush(upload, NULL);
+    else
+        gb_upload_drop_slot(upload);
 }

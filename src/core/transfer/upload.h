@@ -1,9 +1,9 @@
-/* An upload and its state. upload.c makes every step of it, places bytes and queues copies of slots; it is the lowest
- * of the files that implement one. begin.c plans, prepares, begins and gives up; commit.c takes bytes and commits.
+/* An upload and its state. begin.c plans it, allocates its memory and begins it. upload.c makes its steps and takes its
+ * bytes. commit.c ends it, by the commit or by giving up.
  *
- * What differs between uploads is their role: a plain upload and one of unknown length (commit.c), a member of a group
+ * Uploads differ by their role: a plain upload (commit.c), one of unknown length (growing.c), a member of a group
  * (group.c), a device write (device_write.c), the target of a multipart upload, which owns the memory (multipart.c),
- * and a part, which writes into it (parts.c). */
+ * and a part, which writes into that memory (parts.c). */
 #ifndef GB_CORE_TRANSFER_UPLOAD_H
 #define GB_CORE_TRANSFER_UPLOAD_H
 
@@ -14,68 +14,38 @@
 
 /* The slots of an upload and their copies to the device.
  *
- * A notification that a copy is done costs two changes of thread. The upload therefore queries the event itself when
- * it needs a slot; a copy that it may still query is unwatched. It watches a copy that it will not query again. That is
+ * A notification that a copy is done costs two changes of thread. The upload therefore queries the event itself when it
+ * needs a slot; a copy that it may still query is unwatched. It watches a copy that it will not query again. That is
  * the oldest copy while the upload waits for a slot. It is every copy when the upload has ended, is stalled or is
  * freed, or when slots are scarce. */
 
 #define GB_UPLOAD_COPIES 4     /* one slot fills while the other copies are under way */
-#define GB_UPLOAD_COPIES_MAX 8 /* of a role that has several slots filled side by side */
-#define GB_UPLOAD_AHEAD 5      /* of them, behind the one whose turn it is */
+#define GB_UPLOAD_COPIES_MAX 8 /* of a role with many_slots, whose caller fills several slots at the same time */
+#define GB_UPLOAD_AHEAD 5      /* slots at most that are filled after the current one */
 
 struct gb_upload;
 
 /* Used by the caller's thread, except where a lock is named. */
 struct gb_upload_pipeline {
     struct gb_staged_copy copies[GB_UPLOAD_COPIES_MAX];
-    struct gb_staged_copy *filling;                /* the slot that is being filled; NULL: none */
-    struct gb_staged_copy *ahead[GB_UPLOAD_AHEAD]; /* slots that are filled after it, of a caller that fills all */
+    struct gb_staged_copy *filling;                /* the slot that is being filled, or NULL */
+    struct gb_staged_copy *ahead[GB_UPLOAD_AHEAD]; /* slots that are filled after it: gb_upload_room_ahead */
     unsigned ahead_count;
-    size_t filling_max;               /* bytes that it is to hold */
-    uint64_t filling_ns;              /* when it began to fill */
+    size_t filling_max;               /* bytes that `filling` is to hold */
+    uint64_t filling_ns;              /* when `filling` began to fill */
     struct gb_staged_copy *unwatched; /* queued and not watched; the oldest first */
     struct gb_staged_copy *unwatched_last;
     unsigned unwatched_count;
     unsigned in_flight; /* the transfer's lock */
 };
 
-/* Ties the copies to the upload's transfer. Called before all other functions. */
-void gb_upload_pipeline_init(struct gb_upload *upload);
-
-/* The functions below run on the caller's thread, without locks unless one is named. */
-
-/* Takes a slot to fill. While copies are under way the upload does not wait in line for a slot, because the end of a
- * copy wakes it. The transfer's lock is held. Returns false if no slot is free; wake follows. */
-bool gb_upload_begin_slot_locked(struct gb_upload *upload);
-/* Takes slots that are filled after that one, up to so many, unless others may need them. The transfer's lock is held.
- * Returns whether there are so many. */
-bool gb_upload_begin_ahead_locked(struct gb_upload *upload, unsigned count);
-/* Adds n bytes of the slot being filled to the checksum, and queues the copy of a full slot. Returns 0 or -1. */
-int gb_upload_fill_slot(struct gb_upload *upload, size_t n, struct gb_error *err);
-/* Queues the copy of the slot being filled, if it holds bytes. Returns 0 or -1. */
-int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
-/* Gives back the slot being filled, and those after it, and drops their bytes. */
-void gb_upload_drop_slot(struct gb_upload *upload);
-/* Takes back the slots whose copies are done. */
-void gb_upload_reap(struct gb_upload *upload);
-/* Makes the end of a copy wake the caller: watches the oldest copy, unless one is watched. A failure is recorded in the
- * upload. */
-void gb_upload_watch_first(struct gb_upload *upload);
-/* Watches all unwatched copies, because the upload will not query again. Returns 0; -1: the upload has failed, and even
- * then no copy is left unwatched. */
-int gb_upload_watch_rest(struct gb_upload *upload, struct gb_error *err);
-
-/* The payload of a durable upload goes to the disk as it comes: from the slots, or from memory that the CPU reaches. */
-
-struct gb_upload;
-struct gb_upload_draft;
-
 #define GB_WRITE_THROUGH_PIECES 4 /* of memory that the CPU reaches, at once */
 
+/* The payload of a durable upload goes to the disk as it comes: from the slots, or from memory that the CPU reaches. */
 struct gb_write_through {
     struct gb_tee *tee; /* NULL: the bytes are not durable, or they are read back from memory at the commit */
-    int64_t new_id;     /* reserved for a new buffer; 0: none */
-    char *kept;         /* so few bytes that the database takes them, as they came; NULL: they are read back */
+    int64_t new_id;     /* reserved for a new buffer; 0: not reserved */
+    char *kept;         /* the bytes of a payload that is small enough for the database; NULL: they are read back */
     size_t kept_bytes;
 
     uint64_t sent; /* bytes in slots that were given to the tee; the caller's thread */
@@ -86,37 +56,24 @@ struct gb_write_through {
         struct gb_upload *upload;
         bool running;
     } pieces[GB_WRITE_THROUGH_PIECES];
-    uint64_t ready; /* bytes that are there */
-    uint64_t given; /* of them, to the tee */
+    uint64_t ready; /* bytes that have come */
+    uint64_t given; /* bytes of them that were given to the tee */
 };
-
-/* For an upload that is being made: begins the tee if all of the payload is new and durable, or keeps so few bytes. The
- * session's lock is held. */
-void gb_write_through_begin_locked(struct gb_upload *upload, const struct gb_upload_draft *draft);
-
-/* The next n bytes, of those that are kept, have come and lie at ptr. [the caller's thread] */
-void gb_write_through_keep(struct gb_upload *upload, const void *ptr, size_t n);
-
-/* All bytes, if they came by this upload and were kept; the caller's, to free. NULL: they did not. */
-void *gb_write_through_take_kept(struct gb_upload *upload);
-
-/* More of the memory is filled: upload->filled bytes. [the caller's thread] */
-void gb_write_through_filled(struct gb_upload *upload);
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
 
-/* What the upload writes and where. Made once, under the session's lock; constant afterwards, but for the numbers that
- * an open-ended payload leaves open: the role's ended sets them. */
+/* What the upload writes and where. It is made once, under the session's lock, and constant afterwards. Only the
+ * numbers that an open-ended payload leaves open are set later, by the role's ended. */
 struct gb_upload_plan {
-    struct gb_buffer_params buffer; /* what the upload makes; a partial write: only session, name, stream */
+    struct gb_buffer_params buffer; /* of the new buffer; a partial write uses only session, name and stream */
     struct gb_view view;            /* scattered: where the payload goes */
     struct gb_buffer_check check;   /* check.arg is the upload's */
-    struct gb_name pool_name;       /* of the buffer; "" for kinds that have none */
+    struct gb_name pool_name;       /* of the buffer; "" for kinds without pools */
     unsigned wait_ms;
     uint64_t bytes;   /* of the buffer */
     uint64_t at;      /* where in the buffer the payload begins */
     uint64_t payload; /* bytes */
-    bool open_ended;  /* the payload may end earlier; payload is the most that is taken */
+    bool open_ended;  /* the payload may be shorter than `payload` */
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
     bool merge;      /* bytes of the buffer outside the payload stay */
@@ -128,7 +85,7 @@ struct gb_upload_plan {
     bool has_crc32c; /* the payload's checksum is known without reading the memory */
     enum gb_side side;
     enum gb_head head;            /* after the commit */
-    const struct gb_content *was; /* the side's content at the plan; only compared */
+    const struct gb_content *was; /* the side's content when the plan was made; only compared */
     enum gb_kind kind;            /* of content */
     int64_t base_id;              /* merge: the buffer that it was planned for */
     int64_t base_generation;
@@ -137,7 +94,7 @@ struct gb_upload_plan {
 /* A plan that is being made. Its pointers are borrowed under the session's lock. */
 struct gb_upload_draft {
     struct gb_buffer *buffer;  /* NULL: a new one */
-    struct gb_core_pool *pool; /* the device's own pool for kinds that have none */
+    struct gb_core_pool *pool; /* the device's own pool for kinds without pools */
     struct gb_name pool_name;
     enum gb_kind kind;
     uint64_t bytes;
@@ -151,7 +108,7 @@ struct gb_upload_draft {
     enum gb_side side;
     enum gb_head head;
     struct gb_content *place; /* existing memory to write to; NULL: fresh memory */
-    struct gb_content *base;  /* merge: the source of the other bytes; NULL: in place, zeros, or none */
+    struct gb_content *base;  /* merge: the source of the other bytes; NULL: in place, zeros, or no other bytes */
 
     /* Of a device write, set by the role's plan: */
     struct gb_content *source; /* NULL: a fill, or the source is all zeros */
@@ -182,8 +139,9 @@ enum gb_upload_state {
 
 /* --- the role ----------------------------------------------------------------------------------------------------- */
 
-/* The functions that differ between uploads. Four may be NULL. Without plan, params alone determine the plan. Without
- * queue, the caller brings the payload. Without ended, the plan says all. Without committed, nothing is counted. */
+/* The functions that differ between uploads. Five may be NULL. Without plan, params alone determine the plan. Without
+ * queue, the caller brings the payload. Without grow, all memory is reserved at the beginning. Without ended, the plan
+ * leaves nothing open. Without committed, nothing is counted. */
 struct gb_upload_role {
     /* Plans how many bytes are written and where. draft->buffer, kind and mirrored are set. The session's lock is held.
      * Returns 0 or -1. */
@@ -191,6 +149,9 @@ struct gb_upload_role {
                 struct gb_upload_draft *draft, struct gb_error *err);
     /* Queues the payload and watches it. Runs on the lane, after gb_staged_copy_open of copies[0]. Returns 0 or -1. */
     int (*queue)(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+    /* Gets more memory if all is full and more bytes may come. Runs on the caller's thread, without locks. Returns 0,
+     * also while memory is being allocated, or -1. */
+    int (*grow)(struct gb_upload *upload, struct gb_error *err);
     /* The caller has ended the payload, and upload->filled bytes came. Sets what the plan left open. Runs on the
      * caller's thread, without locks. Returns 0 or -1. */
     int (*ended)(struct gb_upload *upload, struct gb_error *err);
@@ -201,17 +162,16 @@ struct gb_upload_role {
     /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
     void (*gone)(struct gb_upload *upload);
     bool from_client;  /* a client brings the payload */
-    bool grows;        /* its memory is a list of segments: see commit.c */
-    bool upkeep;       /* as of its transaction; the session is held, and its name does not matter */
-    bool summed;       /* the checksum of the payload is known: the bytes are not read for it */
+    bool upkeep;       /* as of a transaction; params->session holds the session, whose name is not compared */
+    bool summed;       /* the payload's checksum is known, so that the bytes are not read for it */
     bool many_slots;   /* GB_UPLOAD_COPIES_MAX instead of GB_UPLOAD_COPIES */
-    size_t room_bytes; /* at once, where the CPU reaches the memory; 0: as much as suits a socket */
+    size_t room_bytes; /* given at once if the CPU reaches the memory; 0: as much as suits a socket */
 };
 
 extern const struct gb_upload_role gb_upload_plain;
-extern const struct gb_upload_role gb_upload_growing; /* commit.c */
+extern const struct gb_upload_role gb_upload_growing;
 
-/* The pages under the first bytes. Those that follow are cleared as they come: their client sends as much. */
+/* The pages under the first bytes. Later pages are cleared as the client's bytes come. */
 enum gb_upload_pages {
     GB_UPLOAD_PAGES_UNSEEN,
     GB_UPLOAD_PAGES_COMING, /* a computing lane clears them */
@@ -220,12 +180,12 @@ enum gb_upload_pages {
 
 /* --- the upload --------------------------------------------------------------------------------------------------- */
 
-/* The memory of an upload that grows. Its content is the segment that fills; the full ones are in the list. Only the
- * caller's thread changes these fields before the payload has ended, and only while no other thread uses them. */
+/* The memory of an upload that grows. The upload's content is the segment that fills; full segments are in the list.
+ * Until the payload has ended, only the caller's thread changes these fields, while no other thread uses them. */
 struct gb_upload_segments {
     struct gb_content *full; /* linked by next, in the order of their bytes */
     struct gb_content *last;
-    uint64_t from;  /* content has the payload's bytes from here */
+    uint64_t from;  /* the upload's content has the payload's bytes from here */
     uint64_t until; /* up to here */
 };
 
@@ -277,7 +237,7 @@ struct gb_upload {
 
 struct gb_upload *gb_upload_of(struct gb_core_transfer *transfer);
 
-/* The number of payload bytes, from the first one on, that there is memory for. */
+/* The number of payload bytes, from the first one on, that have memory. */
 uint64_t gb_upload_reach(const struct gb_upload *upload);
 
 /* Where the payload's byte `at` lies in content. */
@@ -292,8 +252,7 @@ bool gb_upload_step_locked(struct gb_upload *upload, enum gb_upload_state to);
 /* As gb_upload_step_locked, without the lock. */
 bool gb_upload_step(struct gb_upload *upload, enum gb_upload_state to);
 
-/* Fails the upload, unless it has failed already: the first error stays. A running commit goes on and sets its own
- * result. The lock is held. */
+/* Fails the upload. The first error stays. A running commit continues and sets its own result. The lock is held. */
 void gb_upload_fail_locked(struct gb_upload *upload, const struct gb_error *error);
 /* As gb_upload_fail_locked, without the lock; reports the error and wakes the caller. */
 void gb_upload_fail(struct gb_upload *upload, const struct gb_error *error);
@@ -316,34 +275,38 @@ bool gb_upload_complete_locked(struct gb_upload *upload);
 /* Unlocks t.lock, which is held. Completes the upload if that is possible; else wakes the caller. */
 void gb_upload_unlock_advance(struct gb_upload *upload);
 
-/* --- bytes that come ---------------------------------------------------------------------------------------------- */
+/* --- bytes and slots ---------------------------------------------------------------------------------------------- */
 
-/* Rooms behind that which gb_upload_room has given, for a caller that fills several before it reports the first one.
- * number: 1 for the next one, which the next gb_upload_room gives; up to GB_UPLOAD_AHEAD. False: there is none at
- * present, and no wake comes for it. [the caller's thread] */
+/* These functions run on the caller's thread, without locks. */
+
+/* Gives a room behind the one that gb_upload_room has given, to a caller that fills several before it reports the
+ * first. number: 1 for the room that the next gb_upload_room gives, up to GB_UPLOAD_AHEAD. Returns false if no such
+ * room is free; no wake follows. */
 bool gb_upload_room_ahead(struct gb_upload *upload, unsigned number, void **ret_ptr, size_t *ret_n);
 
-/* --- a payload whose bytes are not contiguous, or not in the order of the memory ---------------------------------- */
+/* Queues the copy of the slot being filled, if it holds bytes. Returns 0 or -1. */
+int gb_upload_flush(struct gb_upload *upload, struct gb_error *err);
+/* Gives back the slot being filled, and those after it, and drops their bytes. */
+void gb_upload_drop_slot(struct gb_upload *upload);
+/* Takes back the slots whose copies are done. */
+void gb_upload_reap(struct gb_upload *upload);
+/* Watches all unwatched copies, because the upload will not query again. Returns 0, or -1 if the upload has failed;
+ * even then no copy is left unwatched. */
+int gb_upload_watch_rest(struct gb_upload *upload, struct gb_error *err);
 
-/* Gives room in the scratch buffer. The lock is held. Returns 1 or -1. */
-int gb_scatter_room_locked(struct gb_upload *upload, void **ret_ptr, struct gb_error *err);
-void gb_scatter_fill(struct gb_upload *upload, size_t n); /* copies a full scratch to its places */
+/* For an upload that is being made: begins the tee if all of the payload is new and durable, or keeps the bytes if they
+ * are small enough for the database. The session's lock is held. */
+void gb_write_through_begin_locked(struct gb_upload *upload, const struct gb_upload_draft *draft);
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 /* Allocates the memory of content, then prepares it. Takes over a reference, the lane's. [any thread] */
 void gb_upload_allocate(struct gb_upload *upload);
-void gb_upload_prepare(struct gb_task *task);
-/* Returns managed memory that is attached to the CPU to the device. `then` runs on the lane when that is queued or has
- * failed. For other memory `then` runs at once. */
+/* Hands managed memory that is attached to the CPU back to the device. `then` runs on the lane when that is queued or
+ * has failed. For other memory `then` runs at once. */
 void gb_upload_hand_back(struct gb_upload *upload,
                          void (*then)(struct gb_upload *upload, const struct gb_error *error));
 
-/* --- a payload of unknown length ---------------------------------------------------------------------------------- */
-
-/* Gets more memory, if all is full and the payload may go on. Returns 0, also while memory is being allocated, or -1.
- * [the caller's thread, without locks] */
-int gb_upload_grow(struct gb_upload *upload, struct gb_error *err);
 /* Adds to a refusal for lack of room that a payload of known length needs less of it. */
 void gb_upload_advise_length(struct gb_error *err);
 /* Drops the full segments. [any thread] */
@@ -359,7 +322,7 @@ bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
 void gb_upload_commit_end(struct gb_transaction *transaction);
 /* Finishes the upload after its commit; the role's committed follows. */
 void gb_upload_committed(struct gb_upload *upload);
-/* Starts the commit as it is with a plain upload: for a role's complete, after gb_upload_hand_back. */
+/* Starts the commit in the way of a plain upload: for a role's complete, after gb_upload_hand_back. */
 void gb_upload_commit(struct gb_upload *upload, const struct gb_error *error);
 /* For a role's gone: counts a failure and disposes of the upload. */
 void gb_upload_gone(struct gb_upload *upload);
@@ -399,7 +362,8 @@ struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *upload);
  * Returns it with the caller's reference, or NULL with err. */
 struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
                                  const struct gb_upload_role *role, void *owner, struct gb_error *err);
-/* Starts an upload. running: the core's count of running uploads that it joins; NULL: it is not counted. */
+/* Starts an upload. running: the core's count of running uploads that includes it from now on; NULL: it is not
+ * counted. */
 void gb_upload_start(struct gb_upload *upload, _Atomic uint64_t *running);
 /* As gb_upload_start, for an upload that has made its first step. */
 void gb_upload_run(struct gb_upload *upload, _Atomic uint64_t *running);
