@@ -65,7 +65,7 @@ static bool is_resident(json_t *buffer) {
 
 /* How many of the columns a table of these buffers has. */
 static size_t columns_of(json_t *buffers) {
-    size_t count = sizeof buffer_columns / sizeof buffer_columns[0];
+    size_t count = sizeof(buffer_columns) / sizeof(buffer_columns[0]);
     bool disk = false;
     bool room = false;
     json_t *buffer;
@@ -88,7 +88,7 @@ static int show_names(struct gb_cli *cli, json_t *items, bool of_sessions) {
     json_t *item;
     size_t i;
 
-    if (items == NULL)
+    if (!items)
         return gb_cli_failed(cli);
     json_array_foreach(items, i, item) {
         if (of_sessions) {
@@ -111,7 +111,7 @@ static bool has_labels(json_t *buffer, json_t *labels) {
     json_object_foreach(labels, key, value) {
         json_t *is = json_object_get(own, key);
 
-        if (is == NULL || (!json_is_null(value) && !json_equal(is, value)))
+        if (!is || (!json_is_null(value) && !json_equal(is, value)))
             return false;
     }
     return true;
@@ -134,9 +134,9 @@ static json_t *listed(struct gb_cli *cli, const char *pattern, const char *query
 static int add_query(struct gb_cli *cli, char *query, const char *key, const char *value) {
     size_t at = strlen(query);
     size_t size = GB_CLI_QUERY - at;
-    int n = value != NULL ? snprintf(query + at, size, "&%s=", key) : 0;
+    int n = value ? snprintf(query + at, size, "&%s=", key) : 0;
 
-    if (value == NULL || (n > 0 && (size_t)n < size && gpubuf_escape(value, query + at + n, size - (size_t)n) == 0))
+    if (!value || (n > 0 && (size_t)n < size && gpubuf_escape(value, query + at + n, size - (size_t)n) == 0))
         return 0;
     return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s is too long", key);
 }
@@ -144,29 +144,29 @@ static int add_query(struct gb_cli *cli, char *query, const char *key, const cha
 /* The options that pick and order, as the daemon takes them; *ret_labels, the caller's, are all labels. */
 static int list_query(struct gb_cli *cli, char *query, json_t **ret_labels) {
     const struct gb_cli_options *o = &cli->options;
-    char *first = o->labels != NULL ? strndup(o->labels, strcspn(o->labels, ",")) : NULL;
+    char *first = o->labels ? strndup(o->labels, strcspn(o->labels, ",")) : NULL;
     json_t *body = json_object();
-    int rc = gb_cli_label_settings(cli, body);
+    int r = gb_cli_label_settings(cli, body);
 
     query[0] = '\0';
-    if (rc == 0)
-        rc = add_query(cli, query, "label", first);
-    if (rc == 0)
-        rc = add_query(cli, query, "state", o->state);
-    if (rc == 0)
-        rc = add_query(cli, query, "kind", o->kind);
-    if (rc == 0)
-        rc = add_query(cli, query, "sort", o->sort);
+    if (r == 0)
+        r = add_query(cli, query, "label", first);
+    if (r == 0)
+        r = add_query(cli, query, "state", o->state);
+    if (r == 0)
+        r = add_query(cli, query, "kind", o->kind);
+    if (r == 0)
+        r = add_query(cli, query, "sort", o->sort);
     *ret_labels = json_incref(json_object_get(body, "labels"));
     json_decref(body);
     free(first);
-    return rc;
+    return r;
 }
 
 /* All of a session, which may have none; other patterns and names are of something. */
 static bool names_all(const char *pattern) {
     const char *slash = strrchr(pattern, '/');
-    const char *name = slash != NULL ? slash + 1 : pattern;
+    const char *name = slash ? slash + 1 : pattern;
 
     return name[0] == '\0' || strcmp(name, "*") == 0;
 }
@@ -182,7 +182,7 @@ int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
         items = listed(cli, pattern, query, labels);
     json_decref(labels);
 
-    if (items != NULL && json_array_size(items) == 0 && !names_all(pattern)) {
+    if (items && json_array_size(items) == 0 && !names_all(pattern)) {
         json_decref(items);
         return gb_cli_none_matches(cli, pattern);
     }
@@ -194,9 +194,9 @@ int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
 /* The daemon, whether it is ready, and its devices. */
 static json_t *whole(struct gb_cli *cli) {
     json_t *root = gb_cli_request(cli, "GET", "/v1", NULL);
-    json_t *devices = root != NULL ? gb_cli_items(cli, "/v1/devices") : NULL;
+    json_t *devices = root ? gb_cli_items(cli, "/v1/devices") : NULL;
 
-    if (devices == NULL) {
+    if (!devices) {
         json_decref(root);
         return NULL;
     }
@@ -214,7 +214,7 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
         return GB_CLI_USAGE;
     if (argc == 0)
         return gb_cli_show(cli, whole(cli), NULL, 0);
-    snprintf(query, sizeof query, "%s%s%s", o->attributes || o->last_transfer ? "?" : "",
+    snprintf(query, sizeof(query), "%s%s%s", o->attributes || o->last_transfer ? "?" : "",
              o->attributes ? "attributes=true&" : "", o->last_transfer ? "last_transfer=true" : "");
     if (gb_cli_buffer_target(cli, argv[0], query, target) < 0)
         return gb_cli_failed(cli);
@@ -229,12 +229,12 @@ int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
     json_t *answer;
 
     (void)argc;
-    if (!o->given[GB_CLI_ID_bytes] && o->shape == NULL) {
+    if (!o->given[GB_CLI_ID_bytes] && !o->shape) {
         json_decref(body);
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "create needs a size: --bytes N, or --shape N,N... and --dtype (uint8 without it)");
     }
-    if (o->dtype == NULL && !o->given[GB_CLI_ID_bytes])
+    if (!o->dtype && !o->given[GB_CLI_ID_bytes])
         json_object_set_new(body, "dtype", json_string("uint8"));
     if (gb_cli_one_name(cli, argv[0], &name) < 0 ||
         gb_cli_target(cli, target, "/v1/sessions/{}/buffers", name.session) < 0 ||
@@ -244,7 +244,7 @@ int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
     }
     json_object_set_new(body, "name", json_string(name.name));
     answer = gb_cli_request(cli, "POST", target, body);
-    if (answer == NULL && cli->options.exist_ok && cli->error.code == GPUBUF_BUFFER_EXISTS &&
+    if (!answer && cli->options.exist_ok && cli->error.code == GPUBUF_BUFFER_EXISTS &&
         gb_cli_buffer_target(cli, argv[0], "", target) == 0)
         answer = gb_cli_request(cli, "GET", target, NULL);
     return gb_cli_show_buffer(cli, answer);
@@ -262,7 +262,7 @@ static int set_one(struct gb_cli *cli, const char *text, void *arg) {
 
     if (gb_cli_buffer_target(cli, text, "", target) == 0)
         answer = gb_cli_request(cli, "PATCH", target, json_incref(change->body));
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     json_array_append(change->answers, answer);
     if (!cli->options.json)
@@ -275,21 +275,21 @@ static int set_one(struct gb_cli *cli, const char *text, void *arg) {
 int gb_cli_run_set(struct gb_cli *cli, int argc, char **argv) {
     struct change change = {json_object(), json_array()};
     bool several = argc > 1 || gb_cli_is_pattern(argv[0]);
-    int rc;
+    int r;
 
     if (gb_cli_buffer_settings(cli, change.body) < 0)
-        rc = gb_cli_failed(cli);
+        r = gb_cli_failed(cli);
     else if (json_object_size(change.body) == 0)
-        rc = gb_cli_refused(cli, GB_CLI_USAGE,
-                            "there is nothing to set: give --labels, --dtype, --shape, --durability, --spill, "
-                            "--resident or --no-resident");
+        r = gb_cli_refused(cli, GB_CLI_USAGE,
+                           "there is nothing to set: give --labels, --dtype, --shape, --durability, --spill, "
+                           "--resident or --no-resident");
     else
-        rc = gb_cli_each_buffer(cli, argc, argv, set_one, &change);
-    if (rc == GB_CLI_DONE && cli->options.json)
+        r = gb_cli_each_buffer(cli, argc, argv, set_one, &change);
+    if (r == GB_CLI_DONE && cli->options.json)
         gb_cli_json(stdout, several ? change.answers : json_array_get(change.answers, 0));
     json_decref(change.body);
     json_decref(change.answers);
-    return rc;
+    return r;
 }
 
 static void put_going(const char *name) {
@@ -304,7 +304,7 @@ static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
 
     if (gb_cli_buffer_target(cli, text, cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
         answer = gb_cli_request(cli, "DELETE", target, NULL);
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     json_array_append_new(arg, json_string(text));
     if (!cli->options.json && gpubuf_answer_of(cli->client)->status == 202)
@@ -363,7 +363,7 @@ static json_t *pattern_of(struct gb_cli *cli, const char *text) {
         return json_string(text);
     if (value <= INT64_MAX)
         return json_integer((json_int_t)value);
-    snprintf(hex, sizeof hex, "0x%llx", value);
+    snprintf(hex, sizeof(hex), "0x%llx", value);
     return json_string(hex);
 }
 
@@ -374,7 +374,7 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
 
     (void)argc;
-    if (pattern == NULL || gb_cli_buffer_target(cli, argv[0], "/fill", target) < 0) {
+    if (!pattern || gb_cli_buffer_target(cli, argv[0], "/fill", target) < 0) {
         json_decref(pattern);
         return gb_cli_failed(cli);
     }
@@ -383,7 +383,7 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
     json_object_set_new(body, "width", json_integer(o->given[GB_CLI_ID_width] ? (json_int_t)o->width : 1));
     set_size(body, "offset", o->given[GB_CLI_ID_offset], o->offset);
     set_size(body, "bytes", o->given[GB_CLI_ID_bytes], o->bytes);
-    if (o->stream != NULL)
+    if (o->stream)
         json_object_set_new(body, "stream", json_string(o->stream));
     if (o->in_place)
         json_object_set_new(body, "in_place", json_true());
@@ -410,14 +410,14 @@ int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {
         return gb_cli_refused(cli, GB_CLI_USAGE, "\"%s\" is no size: give bytes, such as 4096, 64K or 2M", argv[1]);
     if (gb_cli_buffer_target(cli, argv[0], "/reserve", target) < 0)
         return gb_cli_failed(cli);
-    body = json_pack("{s:I,s:s}", "bytes", (json_int_t)bytes, "side", o->side != NULL ? o->side : "host");
-    if (o->stream != NULL)
+    body = json_pack("{s:I,s:s}", "bytes", (json_int_t)bytes, "side", o->side ? o->side : "host");
+    if (o->stream)
         json_object_set_new(body, "stream", json_string(o->stream));
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
 }
 
 int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {
-    const char *side = cli->options.side != NULL ? cli->options.side : "host";
+    const char *side = cli->options.side ? cli->options.side : "host";
     char target[GB_CLI_PATH];
 
     (void)argc;
@@ -434,17 +434,17 @@ int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     if (gb_cli_buffer_target(cli, argv[0], "/verify", target) < 0)
         return gb_cli_failed(cli);
-    if (cli->options.stream != NULL) {
+    if (cli->options.stream) {
         strcat(target, "?stream=");
         if (gpubuf_escape(cli->options.stream, target + strlen(target), GB_CLI_PATH - strlen(target)) < 0)
             return gb_cli_refused(cli, GB_CLI_USAGE, "--stream is too long");
     }
     answer = gb_cli_request(cli, "POST", target, json_object());
-    differ = answer != NULL && json_is_false(json_object_get(answer, "match")); /* null: with nothing to compare it */
+    differ = answer && json_is_false(json_object_get(answer, "match")); /* null: with nothing to compare it */
     if (!differ || cli->options.json) {
-        int rc = gb_cli_show(cli, answer, NULL, 0);
+        int r = gb_cli_show(cli, answer, NULL, 0);
 
-        return differ ? GB_CLI_FAILED : rc;
+        return differ ? GB_CLI_FAILED : r;
     }
     json_decref(answer);
     return gb_cli_refused(cli, GB_CLI_FAILED, "%s does not have the bytes that were put into it", argv[0]);
@@ -456,12 +456,12 @@ int gb_cli_run_export(struct gb_cli *cli, int argc, char **argv) {
     json_t *body;
 
     (void)argc;
-    if (o->mode != NULL && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
+    if (o->mode && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--mode is read or write");
     if (gb_cli_buffer_target(cli, argv[0], "/export", target) < 0)
         return gb_cli_failed(cli);
     body = json_object();
-    if (o->mode != NULL)
+    if (o->mode)
         json_object_set_new(body, "mode", json_string(o->mode));
     set_size(body, "ttl_s", o->given[GB_CLI_ID_ttl], o->ttl);
     return gb_cli_show(cli, gb_cli_request(cli, "POST", target, body), NULL, 0);
@@ -480,7 +480,7 @@ static void put_sides(json_t *buffer) {
     printf("  host side %s  device side %s",
            gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "sides.host.bytes"), host),
            gb_cli_bytes_text((uint64_t)gb_cli_number(buffer, "sides.device.bytes"), device));
-    if (copied != NULL)
+    if (copied)
         fputs(json_is_true(copied) ? "  copied" : "  nothing copied", stdout);
 }
 
@@ -512,7 +512,7 @@ int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
     char shape[GB_CLI_CELL];
     char size[24];
 
-    if (buffer == NULL || cli->options.json)
+    if (!buffer || cli->options.json)
         return gb_cli_show(cli, buffer, NULL, 0);
     if (!cli->options.quiet) {
         gb_cli_cell(buffer, &(struct gb_cli_column){"", "shape", GB_CLI_FORM_SHAPE}, shape);
@@ -549,7 +549,7 @@ static int store_one(struct gb_cli *cli, const char *text, void *arg) {
 
     if (gb_cli_buffer_target(cli, text, "/store", target) == 0)
         answer = gb_cli_request(cli, "POST", target, json_object());
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     json_object_set_new(answer, "buffer", json_string(text));
     if (!cli->options.json && !cli->options.quiet) {
@@ -577,8 +577,8 @@ static int load_one(struct gb_cli *cli, const char *text, void *arg) {
         return gb_cli_failed(cli);
     do
         answer = gb_cli_request(cli, "POST", target, json_object());
-    while (answer == NULL && cli->error.code == GPUBUF_TIMED_OUT);
-    if (answer == NULL)
+    while (!answer && cli->error.code == GPUBUF_TIMED_OUT);
+    if (!answer)
         return gb_cli_failed(cli);
     json_array_append(arg, answer);
     if (!cli->options.json)
@@ -608,7 +608,7 @@ static void put_evicted(const char *text, json_t *buffer) {
 }
 
 static int evict_one(struct gb_cli *cli, const char *text, void *arg) {
-    json_t *body = cli->options.to != NULL ? json_pack("{s:s}", "to", cli->options.to) : json_object();
+    json_t *body = cli->options.to ? json_pack("{s:s}", "to", cli->options.to) : json_object();
     char target[GB_CLI_PATH];
     json_t *answer = NULL;
 
@@ -616,7 +616,7 @@ static int evict_one(struct gb_cli *cli, const char *text, void *arg) {
         answer = gb_cli_request(cli, "POST", target, body);
     else
         json_decref(body);
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     if (!cli->options.json && !cli->options.quiet)
         put_evicted(text, answer);
@@ -650,7 +650,7 @@ json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body
     json_t *answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
     json_t *result;
 
-    if (answer == NULL || gpubuf_answer_of(cli->client)->status != 202)
+    if (!answer || gpubuf_answer_of(cli->client)->status != 202)
         return answer;
     result = gb_cli_result(cli, gb_cli_text(answer, "id"));
     json_decref(answer);
@@ -665,13 +665,13 @@ json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action
 
     if (gb_cli_target(cli, target, "/v1/sessions/{}/{}", session, action) < 0)
         return NULL;
-    body = json_pack("{s:s,s:s*}", "prefix", prefix != NULL ? prefix : "", "to", cli->options.to);
-    if (body == NULL) {
+    body = json_pack("{s:s,s:s*}", "prefix", prefix ? prefix : "", "to", cli->options.to);
+    if (!body) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the prefix is not UTF-8");
         return NULL;
     }
     answer = gb_cli_request_long(cli, target, body);
-    if (answer != NULL)
+    if (answer)
         json_object_set_new(answer, "session", json_string(session));
     return answer;
 }
@@ -717,7 +717,7 @@ void gb_cli_put_swept(json_t *answers) {
     json_t *answer;
     size_t i;
 
-    gb_cli_table(stdout, columns, sizeof columns / sizeof columns[0], answers);
+    gb_cli_table(stdout, columns, sizeof(columns) / sizeof(columns[0]), answers);
     json_array_foreach(answers, i, answer) {
         json_t *names = json_object_get(answer, "skipped");
 
@@ -725,7 +725,7 @@ void gb_cli_put_swept(json_t *answers) {
             continue;
         say_why(names);
         putchar('\n');
-        gb_cli_table(stdout, skipped, sizeof skipped / sizeof skipped[0], names);
+        gb_cli_table(stdout, skipped, sizeof(skipped) / sizeof(skipped[0]), names);
     }
 }
 
@@ -742,7 +742,7 @@ static void put_scrubbed(json_t *answer) {
     gb_cli_details(stdout, answer);
     if (json_array_size(found) > 0) {
         putchar('\n');
-        gb_cli_table(stdout, columns, sizeof columns / sizeof columns[0], found);
+        gb_cli_table(stdout, columns, sizeof(columns) / sizeof(columns[0]), found);
     }
     json_decref(found);
 }
@@ -756,7 +756,7 @@ static int scrub(struct gb_cli *cli) {
     if (cli->options.given[GB_CLI_ID_rate])
         json_object_set_new(body, "rate", json_integer((json_int_t)cli->options.rate));
     answer = gb_cli_request_long(cli, "/v1/storage/scrub", body);
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     left = gb_cli_number(answer, "damaged") - gb_cli_number(answer, "healed");
     if (cli->options.json)
@@ -794,12 +794,12 @@ static const struct {
 static int read_ways(const char *text, unsigned *ret) {
     unsigned mask = 0;
 
-    while (text != NULL && *text != '\0') {
+    while (text && *text != '\0') {
         size_t n = strcspn(text, ",");
         unsigned bit = 0;
         size_t i;
 
-        for (i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        for (i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
             if (strlen(ways[i].name) == n && strncmp(ways[i].name, text, n) == 0)
                 bit = ways[i].bit;
         if (bit == 0)
@@ -833,7 +833,7 @@ static bool hold(struct gb_cli *cli, const gpubuf_mapping *mapping) {
     while (!atomic_load(&cli->interrupted)) {
         if (!gpubuf_mapping_alive(mapping))
             return false;
-        if (poll(&in, 1, LOOK_MS) > 0 && read(STDIN_FILENO, waste, sizeof waste) <= 0)
+        if (poll(&in, 1, LOOK_MS) > 0 && read(STDIN_FILENO, waste, sizeof(waste)) <= 0)
             return true;
     }
     return true;
@@ -851,11 +851,11 @@ int gb_cli_run_map(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     if (gb_cli_one_name(cli, argv[0], &name) < 0)
         return gb_cli_failed(cli);
-    if (o->mode != NULL && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
+    if (o->mode && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--mode is read or write");
     if (read_ways(o->ways, &params.ways) < 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--ways are some of vmm,pool,legacy,memfd");
-    params.write = o->mode != NULL && strcmp(o->mode, "write") == 0;
+    params.write = o->mode && strcmp(o->mode, "write") == 0;
     began = gb_cli_now();
     if (gpubuf_map(cli->client, name.session, name.name, &params, &mapping, &cli->error) < 0)
         return gb_cli_failed(cli);

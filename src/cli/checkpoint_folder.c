@@ -128,7 +128,7 @@ static int read_manifest(struct copy *copy) {
     size_t i;
 
     copy->manifest = json_loadb(copy->text, copy->text_bytes, JSON_REJECT_DUPLICATES, &why);
-    if (copy->manifest == NULL)
+    if (!copy->manifest)
         return gb_cli_error(copy->cli, GPUBUF_BAD_ANSWER, "the checkpoint's manifest is damaged: %s, at byte %d",
                             why.text, why.position);
     entries = json_object_get(copy->manifest, "entries");
@@ -137,8 +137,8 @@ static int read_manifest(struct copy *copy) {
                             "the checkpoint's manifest is not of version %d, which this gpubuf knows, or is damaged",
                             FORMAT_VERSION);
     copy->count = json_array_size(entries);
-    copy->files = calloc(copy->count + 1, sizeof *copy->files);
-    if (copy->files == NULL)
+    copy->files = calloc(copy->count + 1, sizeof(*copy->files));
+    if (!copy->files)
         return gb_cli_error(copy->cli, GPUBUF_NO_MEMORY, "out of memory");
     for (i = 0; i < copy->count; i++)
         if (read_entry(copy, json_array_get(entries, i), i) < 0)
@@ -161,7 +161,7 @@ static int ask_file(struct copy *copy, const char *file, const char **ret, size_
 
     if (gb_cli_target(copy->cli, target, CHECKPOINT "/files/{}", copy->checkpoint, file) == 0)
         answer = gb_cli_request(copy->cli, "GET", target, NULL);
-    if (answer == NULL)
+    if (!answer)
         return -1;
     json_decref(answer);
     *ret = gpubuf_answer_of(copy->cli->client)->body;
@@ -175,7 +175,7 @@ static int ask_manifest(struct copy *copy) {
     if (ask_file(copy, MANIFEST, &text, &copy->text_bytes) < 0)
         return -1;
     copy->text = malloc(copy->text_bytes + 1);
-    if (copy->text == NULL)
+    if (!copy->text)
         return gb_cli_error(copy->cli, GPUBUF_NO_MEMORY, "out of memory");
     memcpy(copy->text, text, copy->text_bytes);
     return read_manifest(copy);
@@ -193,7 +193,7 @@ static int load_manifest(struct copy *copy, char **ret, size_t *ret_bytes) {
     errno = EINVAL; /* of what is no plain file, or has the size of none */
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (uint64_t)info.st_size <= MANIFEST_MAX)
         text = malloc((size_t)info.st_size + 1);
-    if (text != NULL)
+    if (text)
         n = pread(fd, text, (size_t)info.st_size, 0);
     if (n < 0) {
         unread(copy, MANIFEST);
@@ -212,23 +212,23 @@ static int load_manifest(struct copy *copy, char **ret, size_t *ret_bytes) {
 static int sum_file(struct copy *copy, int fd, const char *name, uint64_t bytes, uint32_t *ret) {
     char *room = malloc(PIECE);
     uint64_t at = 0;
-    int rc = room != NULL ? 0 : gb_cli_error(copy->cli, GPUBUF_NO_MEMORY, "out of memory");
+    int r = room ? 0 : gb_cli_error(copy->cli, GPUBUF_NO_MEMORY, "out of memory");
 
     *ret = 0;
-    while (rc == 0 && at < bytes) {
+    while (r == 0 && at < bytes) {
         size_t n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
         ssize_t got = pread(fd, room, n, (off_t)at);
 
         errno = got == 0 ? EIO : errno;
-        rc = got > 0 ? interrupted(copy) : unread(copy, name);
-        if (rc < 0)
+        r = got > 0 ? interrupted(copy) : unread(copy, name);
+        if (r < 0)
             break;
         *ret = gb_crc32c(*ret, room, (size_t)got);
         at += (uint64_t)got;
         moved(copy, (uint64_t)got);
     }
     free(room);
-    return rc;
+    return r;
 }
 
 /* Whether the file is there with the size that the manifest says; -1 with the error if not. */
@@ -236,13 +236,13 @@ static int check_size(struct copy *copy, size_t index) {
     const struct file *file = &copy->files[index];
     char name[FILE_NAME_SIZE];
     struct stat info;
-    int rc;
+    int r;
 
     file_name(index, name);
-    rc = fstatat(copy->fd, name, &info, AT_SYMLINK_NOFOLLOW);
-    if (rc < 0 && errno != ENOENT)
+    r = fstatat(copy->fd, name, &info, AT_SYMLINK_NOFOLLOW);
+    if (r < 0 && errno != ENOENT)
         return unread(copy, name);
-    if (rc < 0)
+    if (r < 0)
         return gb_cli_error(copy->cli, GPUBUF_INPUT_FAILED, "%s lacks the file %s, which has buffer %.200s", copy->dir,
                             name, file->buffer);
     if (S_ISREG(info.st_mode) && (uint64_t)info.st_size == file->bytes)
@@ -297,7 +297,7 @@ static int fetch(struct copy *copy, size_t index, int fd, uint64_t at, uint32_t 
         return -1;
     for (; at < bytes; at += n) {
         n = bytes - at < PIECE ? (size_t)(bytes - at) : PIECE;
-        snprintf(range, sizeof range, "Range: bytes=%" PRIu64 "-%" PRIu64, at, at + n - 1);
+        snprintf(range, sizeof(range), "Range: bytes=%" PRIu64 "-%" PRIu64, at, at + n - 1);
         if (gpubuf_request(cli->client, "GET", target, headers, NULL, 0, &cli->error) < 0)
             return -1;
         answer = gpubuf_answer_of(cli->client);
@@ -317,57 +317,57 @@ static int fetch(struct copy *copy, size_t index, int fd, uint64_t at, uint32_t 
 static int fill_file(struct copy *copy, size_t index, int fd, const char *name, uint64_t there) {
     const struct file *file = &copy->files[index];
     uint32_t crc;
-    int rc = sum_file(copy, fd, name, there, &crc);
+    int r = sum_file(copy, fd, name, there, &crc);
 
-    if (rc < 0 || (there == file->bytes && crc == file->crc))
-        return rc;
+    if (r < 0 || (there == file->bytes && crc == file->crc))
+        return r;
     copy->copied_files++;
-    rc = fetch(copy, index, fd, there, &crc);
-    if (rc == 0 && crc != file->crc && there > 0) {
+    r = fetch(copy, index, fd, there, &crc);
+    if (r == 0 && crc != file->crc && there > 0) {
         copy->done -= file->bytes;
         crc = 0;
-        rc = fetch(copy, index, fd, 0, &crc);
+        r = fetch(copy, index, fd, 0, &crc);
     }
-    if (rc == 0 && crc != file->crc)
+    if (r == 0 && crc != file->crc)
         return gb_cli_error(copy->cli, GPUBUF_CHECK_FAILED,
                             "the file %s, which has buffer %.200s, came with the CRC32C %08" PRIx32
                             ", and the manifest says %08" PRIx32 ": \"gpubuf checkpoints verify %s\" reads it there",
                             name, file->buffer, crc, file->crc, copy->checkpoint);
-    return rc;
+    return r;
 }
 
 static int get_file(struct copy *copy, size_t index) {
     char name[FILE_NAME_SIZE];
     struct stat info;
     int fd;
-    int rc;
+    int r;
 
     file_name(index, name);
     fd = open_file(copy, name, O_RDWR | O_CREAT);
     if (fd < 0)
         return unwritten(copy, name);
-    rc = fstat(fd, &info) < 0 ? unwritten(copy, name) : interrupted(copy);
-    if (rc == 0 && (uint64_t)info.st_size > copy->files[index].bytes) {
-        rc = ftruncate(fd, 0) < 0 ? unwritten(copy, name) : 0;
+    r = fstat(fd, &info) < 0 ? unwritten(copy, name) : interrupted(copy);
+    if (r == 0 && (uint64_t)info.st_size > copy->files[index].bytes) {
+        r = ftruncate(fd, 0) < 0 ? unwritten(copy, name) : 0;
         info.st_size = 0;
     }
-    if (rc == 0)
-        rc = fill_file(copy, index, fd, name, (uint64_t)info.st_size);
-    if (rc == 0 && fsync(fd) < 0)
-        rc = unwritten(copy, name);
+    if (r == 0)
+        r = fill_file(copy, index, fd, name, (uint64_t)info.st_size);
+    if (r == 0 && fsync(fd) < 0)
+        r = unwritten(copy, name);
     close(fd);
-    return rc;
+    return r;
 }
 
 static int write_text(struct copy *copy, const char *name, const char *text, size_t bytes) {
     int fd = open_file(copy, name, O_WRONLY | O_CREAT | O_TRUNC);
-    int rc = fd < 0 ? unwritten(copy, name) : write_all(copy, fd, name, text, bytes, 0);
+    int r = fd < 0 ? unwritten(copy, name) : write_all(copy, fd, name, text, bytes, 0);
 
-    if (rc == 0 && fsync(fd) < 0)
-        rc = unwritten(copy, name);
+    if (r == 0 && fsync(fd) < 0)
+        r = unwritten(copy, name);
     if (fd >= 0)
         close(fd);
-    return rc;
+    return r;
 }
 
 static int get_files(struct copy *copy) {
@@ -390,19 +390,19 @@ static int each_name(struct copy *copy, int (*each)(struct copy *copy, const cha
     int fd = openat(copy->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
     struct dirent *entry;
-    int rc = 0;
+    int r = 0;
 
-    if (folder == NULL) {
-        rc = unread(copy, "");
+    if (!folder) {
+        r = unread(copy, "");
         if (fd >= 0)
             close(fd);
-        return rc;
+        return r;
     }
-    while (rc == 0 && (entry = readdir(folder)) != NULL)
+    while (r == 0 && (entry = readdir(folder)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            rc = each(copy, entry->d_name);
+            r = each(copy, entry->d_name);
     closedir(folder);
-    return rc;
+    return r;
 }
 
 static int any_name(struct copy *copy, const char *name) {
@@ -441,31 +441,31 @@ static int open_part(struct copy *copy) {
 /* The folder gets its name when all of it is on disk. */
 static int name_folder(struct copy *copy, const char *dir) {
     int parent;
-    int rc = -1;
+    int r = -1;
 
     if (rename(copy->dir, dir) < 0)
         return gb_cli_error(copy->cli, GPUBUF_OUTPUT_FAILED, "%s is whole and cannot be called %s: %s", copy->dir, dir,
                             strerror(errno));
     parent = openat(copy->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (parent >= 0) {
-        rc = fsync(parent);
+        r = fsync(parent);
         close(parent);
     }
-    return rc < 0 ? unwritten(copy, "") : 0;
+    return r < 0 ? unwritten(copy, "") : 0;
 }
 
 static int fill(struct copy *copy) {
     char *dir = copy->dir;
-    int rc;
+    int r;
 
     if (asprintf(&copy->dir, "%s.part", dir) < 0) {
         copy->dir = dir;
         return gb_cli_error(copy->cli, GPUBUF_NO_MEMORY, "out of memory");
     }
-    rc = open_part(copy) < 0 || get_files(copy) < 0 ? -1 : name_folder(copy, dir);
+    r = open_part(copy) < 0 || get_files(copy) < 0 ? -1 : name_folder(copy, dir);
     free(copy->dir);
     copy->dir = dir;
-    return rc;
+    return r;
 }
 
 /* The folder is there: 1 if it has this checkpoint, 0 if it is empty, or -1. */
@@ -476,46 +476,46 @@ static int compare_folder(struct copy *copy) {
     uint32_t crc = 0;
     size_t i;
     int fd;
-    int rc = load_manifest(copy, &text, &bytes);
-    bool same = rc > 0 && bytes == copy->text_bytes && memcmp(text, copy->text, bytes) == 0;
+    int r = load_manifest(copy, &text, &bytes);
+    bool same = r > 0 && bytes == copy->text_bytes && memcmp(text, copy->text, bytes) == 0;
 
     free(text);
-    if (rc == 0)
-        rc = each_name(copy, any_name);
-    if (rc > 0 && !same)
+    if (r == 0)
+        r = each_name(copy, any_name);
+    if (r > 0 && !same)
         return gb_cli_error(copy->cli, GPUBUF_OUTPUT_FAILED,
                             "%s is there and is not the checkpoint \"%s\": name another folder, or remove this one",
                             copy->dir, copy->checkpoint);
-    for (i = 0; rc > 0 && i < copy->count; i++) {
+    for (i = 0; r > 0 && i < copy->count; i++) {
         if (check_size(copy, i) < 0)
             return -1;
         file_name(i, name);
         fd = open_file(copy, name, O_RDONLY);
-        rc = fd >= 0 && sum_file(copy, fd, name, copy->files[i].bytes, &crc) == 0 ? 1 : -1;
+        r = fd >= 0 && sum_file(copy, fd, name, copy->files[i].bytes, &crc) == 0 ? 1 : -1;
         if (fd < 0)
             unread(copy, name);
         else
             close(fd);
-        if (rc > 0 && crc != copy->files[i].crc)
-            rc = damaged(copy, i, crc);
+        if (r > 0 && crc != copy->files[i].crc)
+            r = damaged(copy, i, crc);
     }
-    return rc;
+    return r;
 }
 
 static int get_folder(struct copy *copy) {
     char *real;
-    int rc;
+    int r;
 
     copy->fd = open(copy->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (copy->fd < 0)
         return errno == ENOENT ? fill(copy) : unwritten(copy, "");
-    rc = compare_folder(copy);
-    if (rc != 0)
-        return rc < 0 ? -1 : 0;
+    r = compare_folder(copy);
+    if (r != 0)
+        return r < 0 ? -1 : 0;
     close(copy->fd);
     copy->fd = -1;
     real = realpath(copy->dir, NULL); /* "." cannot be replaced, and the folder that it is can */
-    if (real == NULL)
+    if (!real)
         return unwritten(copy, "");
     free(copy->dir);
     copy->dir = real;
@@ -524,9 +524,9 @@ static int get_folder(struct copy *copy) {
 
 static int get(struct copy *copy) {
     json_t *view = view_of(copy);
-    bool complete = view != NULL && strcmp(gb_cli_text(view, "state"), "complete") == 0;
+    bool complete = view && strcmp(gb_cli_text(view, "state"), "complete") == 0;
 
-    if (view == NULL)
+    if (!view)
         return -1;
     json_decref(view);
     if (!complete)
@@ -556,41 +556,41 @@ static int64_t read_file(void *arg, void *data, size_t size) {
     const struct file *file = &copy->files[sent->index];
     uint64_t left = file->bytes - sent->at;
     ssize_t n;
-    int rc = interrupted(copy);
+    int r = interrupted(copy);
 
     if (left == 0)
         return 0;
     n = pread(sent->fd, data, size < left ? size : (size_t)left, (off_t)sent->at);
     errno = n == 0 ? EIO : errno;
-    if (rc == 0 && n <= 0)
-        rc = unread(copy, sent->name);
-    if (rc == 0) {
+    if (r == 0 && n <= 0)
+        r = unread(copy, sent->name);
+    if (r == 0) {
         sent->crc = gb_crc32c(sent->crc, data, (size_t)n);
         sent->at += (uint64_t)n;
         moved(copy, (uint64_t)n);
         if (sent->at == file->bytes && sent->crc != file->crc)
-            rc = damaged(copy, sent->index, sent->crc);
+            r = damaged(copy, sent->index, sent->crc);
     }
-    sent->error = rc < 0 ? copy->cli->error : sent->error;
-    return rc < 0 ? -1 : n;
+    sent->error = r < 0 ? copy->cli->error : sent->error;
+    return r < 0 ? -1 : n;
 }
 
 static int send_once(struct copy *copy, size_t index, const char *name, const char *target) {
     static const char *const headers[] = {"Content-Type: application/x-safetensors", NULL};
     struct gb_cli *cli = copy->cli;
     struct sent sent = {.copy = copy, .index = index, .name = name, .fd = open_file(copy, name, O_RDONLY)};
-    int rc;
+    int r;
 
     if (sent.fd < 0)
         return unread(copy, name);
-    rc = gpubuf_request_from(cli->client, "PUT", target, headers,
-                             gpubuf_from_call(read_file, &sent, copy->files[index].bytes), &cli->error);
+    r = gpubuf_request_from(cli->client, "PUT", target, headers,
+                            gpubuf_from_call(read_file, &sent, copy->files[index].bytes), &cli->error);
     close(sent.fd);
-    if (rc < 0 && sent.error.code != GPUBUF_OK)
+    if (r < 0 && sent.error.code != GPUBUF_OK)
         cli->error = sent.error;
-    if (rc < 0)
+    if (r < 0)
         copy->done -= sent.at;
-    return rc;
+    return r;
 }
 
 /* Waits before the next try, if there is one and the error may pass. */
@@ -606,23 +606,23 @@ static int send_file(struct copy *copy, size_t index) {
     char target[GB_CLI_PATH];
     char name[FILE_NAME_SIZE];
     int tried = 0;
-    int rc;
+    int r;
 
     file_name(index, name);
     if (gb_cli_target(copy->cli, target, CHECKPOINT "/files/{}", copy->checkpoint, name) < 0)
         return -1;
     do
-        rc = send_once(copy, index, name, target);
-    while (rc < 0 && again(copy, ++tried));
+        r = send_once(copy, index, name, target);
+    while (r < 0 && again(copy, ++tried));
     copy->copied_bytes += copy->files[index].bytes;
     copy->copied_files++;
-    return rc;
+    return r;
 }
 
 static int refused_manifest(struct copy *copy) {
-    char why[sizeof copy->cli->error.detail];
+    char why[sizeof(copy->cli->error.detail)];
 
-    snprintf(why, sizeof why, "%s", copy->cli->error.detail);
+    snprintf(why, sizeof(why), "%s", copy->cli->error.detail);
     return gb_cli_error(copy->cli, GPUBUF_CHECK_FAILED, "%s/" MANIFEST " was refused: %s", copy->dir, why);
 }
 
@@ -631,14 +631,14 @@ static int send_manifest(struct copy *copy) {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     char target[GB_CLI_PATH];
     int tried = 0;
-    int rc;
+    int r;
 
     if (gb_cli_target(copy->cli, target, CHECKPOINT "/files/" MANIFEST, copy->checkpoint) < 0)
         return -1;
     do
-        rc = gpubuf_request(copy->cli->client, "PUT", target, headers, copy->text, copy->text_bytes, &copy->cli->error);
-    while (rc < 0 && again(copy, ++tried));
-    return rc < 0 && copy->cli->error.code == GPUBUF_INVALID_ARGUMENT ? refused_manifest(copy) : rc;
+        r = gpubuf_request(copy->cli->client, "PUT", target, headers, copy->text, copy->text_bytes, &copy->cli->error);
+    while (r < 0 && again(copy, ++tried));
+    return r < 0 && copy->cli->error.code == GPUBUF_INVALID_ARGUMENT ? refused_manifest(copy) : r;
 }
 
 /* The daemon has a checkpoint of that name: 1 if it is this one, or -1. */
@@ -665,7 +665,7 @@ static void mark_brought(struct copy *copy, json_t *view) {
         struct file *file = number > 0 && number <= copy->count ? &copy->files[number - 1] : NULL;
         uint32_t crc;
 
-        if (file != NULL && read_crc(gb_cli_text(brought, "crc32c"), &crc) && crc == file->crc)
+        if (file && read_crc(gb_cli_text(brought, "crc32c"), &crc) && crc == file->crc)
             file->there = json_integer_value(json_object_get(brought, "size")) == (json_int_t)file->bytes;
     }
 }
@@ -677,11 +677,11 @@ static int look(struct copy *copy) {
     json_t *view = view_of(copy);
     bool complete;
 
-    if (view == NULL && cli->error.code != GPUBUF_CHECKPOINT_NOT_FOUND)
+    if (!view && cli->error.code != GPUBUF_CHECKPOINT_NOT_FOUND)
         return -1;
-    if (view == NULL && send_manifest(copy) == 0)
+    if (!view && send_manifest(copy) == 0)
         return 1;
-    if (view == NULL)
+    if (!view)
         return cli->error.code == GPUBUF_CHECKPOINT_INCOMPLETE ? 0 : -1;
     complete = strcmp(gb_cli_text(view, "state"), "complete") == 0;
     mark_brought(copy, view);
@@ -691,36 +691,36 @@ static int look(struct copy *copy) {
 
 /* Of the folder that is given. */
 static int open_source(struct copy *copy) {
-    int rc;
+    int r;
 
     copy->fd = open(copy->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (copy->fd < 0)
         return unread(copy, "");
-    rc = load_manifest(copy, &copy->text, &copy->text_bytes);
-    if (rc == 0)
+    r = load_manifest(copy, &copy->text, &copy->text_bytes);
+    if (r == 0)
         return gb_cli_error(copy->cli, GPUBUF_INPUT_FAILED,
                             "%s has no " MANIFEST ": it is not the folder of a checkpoint, or a part of one",
                             copy->dir);
-    return rc < 0 ? -1 : read_manifest(copy);
+    return r < 0 ? -1 : read_manifest(copy);
 }
 
 static int put(struct copy *copy) {
     size_t i;
-    int rc;
+    int r;
 
     if (open_source(copy) < 0)
         return -1;
     copy->checkpoint = copy->cli->options.name;
-    if (copy->checkpoint == NULL)
+    if (!copy->checkpoint)
         copy->checkpoint = gb_cli_text(copy->manifest, "name");
     if (copy->checkpoint[0] == '\0')
         return gb_cli_error(copy->cli, GPUBUF_BAD_ARGUMENT, "the manifest has no name: give the checkpoint a --name");
     for (i = 0; i < copy->count; i++)
         if (check_size(copy, i) < 0)
             return -1;
-    rc = look(copy);
-    if (rc != 0)
-        return rc < 0 ? -1 : 0;
+    r = look(copy);
+    if (r != 0)
+        return r < 0 ? -1 : 0;
     for (i = 0; i < copy->count; i++)
         if (copy->files[i].there)
             moved(copy, copy->files[i].bytes);
@@ -740,7 +740,7 @@ static int show_copy(const struct copy *copy) {
     char all[24];
     char copied[24];
 
-    if (value == NULL)
+    if (!value)
         return gb_cli_refused(copy->cli, GB_CLI_FAILED,
                               "the folder's name is not UTF-8 and cannot be shown; all was copied");
     if (copy->cli->options.json)
@@ -760,26 +760,26 @@ int gb_cli_copy_folder(struct gb_cli *cli, int argc, char **argv) {
     bool gets = strcmp(argv[0], "get") == 0;
     struct copy copy = {.cli = cli, .checkpoint = gets ? argv[1] : NULL, .fd = -1};
     size_t n;
-    int rc;
+    int r;
 
     if (argc != (gets ? 3 : 2))
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "it is gpubuf checkpoints get CHECKPOINT DIR, and gpubuf checkpoints put DIR");
-    if (cli->host != NULL && gets && strstr(argv[2], "%h") == NULL)
+    if (cli->host && gets && !strstr(argv[2], "%h"))
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "with --hosts each host needs a folder of its own: put %%h into the name");
     copy.dir = gb_cli_host_path(cli, argv[argc - 1]);
-    if (copy.dir == NULL)
+    if (!copy.dir)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     for (n = strlen(copy.dir); n > 1 && copy.dir[n - 1] == '/'; n--)
         copy.dir[n - 1] = '\0';
     gb_cli_progress_begin(&copy.progress, stderr, gb_cli_draws(cli), argv[1]);
     if (n == 0)
-        rc = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the folder has no name");
+        r = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the folder has no name");
     else
-        rc = gets ? get(&copy) : put(&copy);
-    gb_cli_progress_end(&copy.progress, rc == 0);
-    rc = rc < 0 ? gb_cli_failed(cli) : show_copy(&copy);
+        r = gets ? get(&copy) : put(&copy);
+    gb_cli_progress_end(&copy.progress, r == 0);
+    r = r < 0 ? gb_cli_failed(cli) : show_copy(&copy);
     copy_done(&copy);
-    return rc;
+    return r;
 }

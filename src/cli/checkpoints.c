@@ -45,14 +45,14 @@ static int set_only(struct gb_cli *cli, json_t *body) {
     const char *at = cli->options.only;
     json_t *names;
 
-    if (at == NULL)
+    if (!at)
         return 0;
     names = json_array();
     for (;;) {
         size_t n = strcspn(at, ",");
         json_t *name = json_stringn(at, n);
 
-        if (n == 0 || name == NULL) {
+        if (n == 0 || !name) {
             json_decref(name);
             json_decref(names);
             return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--only is names with commas between them, such as a,b");
@@ -73,9 +73,9 @@ static json_t *add(struct gb_cli *cli, const char *name) {
 
     if (gb_cli_target(cli, target, "/v1/sessions/{}/checkpoints", cli->session) < 0)
         return NULL;
-    body = json_pack("{s:s, s:s, s:b, s:b}", "name", name, "prefix", o->prefix != NULL ? o->prefix : "", "lenient",
-                     o->lenient, "unstable", o->unstable);
-    if (body == NULL) {
+    body = json_pack("{s:s, s:s, s:b, s:b}", "name", name, "prefix", o->prefix ? o->prefix : "", "lenient", o->lenient,
+                     "unstable", o->unstable);
+    if (!body) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name or the prefix is not UTF-8");
         return NULL;
     }
@@ -104,15 +104,15 @@ static json_t *show(struct gb_cli *cli, const char *name) {
 
     if (gb_cli_target(cli, target, CHECKPOINT, name) == 0)
         checkpoint = gb_cli_request(cli, "GET", target, NULL);
-    if (checkpoint == NULL || strcmp(gb_cli_text(checkpoint, "state"), "complete") != 0 ||
+    if (!checkpoint || strcmp(gb_cli_text(checkpoint, "state"), "complete") != 0 ||
         gb_cli_target(cli, target, CHECKPOINT "/files/manifest.json", name) < 0)
         return checkpoint;
     manifest = gb_cli_request(cli, "GET", target, NULL);
-    if (manifest != NULL)
+    if (manifest)
         json_object_set(checkpoint, "entries", entries_of(manifest));
     else
         json_decref(checkpoint);
-    checkpoint = manifest != NULL ? checkpoint : NULL;
+    checkpoint = manifest ? checkpoint : NULL;
     json_decref(manifest);
     return checkpoint;
 }
@@ -124,7 +124,7 @@ static json_t *verify(struct gb_cli *cli, const char *name) {
     if (gb_cli_target(cli, target, CHECKPOINT "/verify", name) < 0)
         return NULL;
     answer = gb_cli_request_long(cli, target, json_object());
-    if (answer != NULL)
+    if (answer)
         json_object_set_new(answer, "name", json_string(name));
     return answer;
 }
@@ -157,7 +157,7 @@ static json_t *remove_one(struct gb_cli *cli, const char *name) {
         return NULL;
     answer = gb_cli_request(cli, "DELETE", target, NULL);
     json_decref(answer);
-    return answer != NULL ? json_string(name) : NULL;
+    return answer ? json_string(name) : NULL;
 }
 
 /* columns: NULL prints all of each; told: the list of an answer that has a table of its own, with its title. */
@@ -216,14 +216,14 @@ static void put(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
         gb_cli_json(stdout, answers);
         return;
     }
-    if (verb->columns != NULL && !cli->options.quiet)
+    if (verb->columns && !cli->options.quiet)
         gb_cli_table(stdout, verb->columns, verb->count, answers);
     json_array_foreach(answers, i, answer) {
         if (verb->run == show && i > 0)
             putchar('\n');
         if (verb->run == show)
             put_shown(answer);
-        else if (verb->told != NULL && !cli->options.quiet)
+        else if (verb->told && !cli->options.quiet)
             put_told(verb, answer);
     }
 }
@@ -245,9 +245,9 @@ static int judge(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
     json_array_foreach(answers, i, answer) {
         const char *what = failure(verb, answer);
 
-        if (what != NULL && cli->options.json)
+        if (what && cli->options.json)
             return GB_CLI_FAILED;
-        if (what != NULL)
+        if (what)
             return gb_cli_refused(cli, GB_CLI_FAILED, "%s %s",
                                   gb_cli_text(answer, verb->run == restore ? "checkpoint" : "name"), what);
     }
@@ -258,23 +258,23 @@ static int judge(struct gb_cli *cli, const struct verb *verb, json_t *answers) {
 
 static int run(struct gb_cli *cli, const struct verb *verb, int argc, char **argv) {
     json_t *answers = json_array();
-    int rc = GB_CLI_DONE;
+    int r = GB_CLI_DONE;
     int i;
 
-    for (i = 0; i < argc && rc == GB_CLI_DONE; i++) {
+    for (i = 0; i < argc && r == GB_CLI_DONE; i++) {
         json_t *answer = verb->run(cli, argv[i]);
 
-        if (answer == NULL)
-            rc = gb_cli_failed(cli);
+        if (!answer)
+            r = gb_cli_failed(cli);
         else
             json_array_append_new(answers, answer);
     }
-    if (rc == GB_CLI_DONE) {
+    if (r == GB_CLI_DONE) {
         put(cli, verb, answers);
-        rc = judge(cli, verb, answers);
+        r = judge(cli, verb, answers);
     }
     json_decref(answers);
-    return rc;
+    return r;
 }
 
 /* Those of all sessions, or of the one that --session names. */
@@ -282,7 +282,7 @@ static int list(struct gb_cli *cli) {
     const char *session = cli->options.session;
     char target[GB_CLI_PATH];
 
-    if (gb_cli_target(cli, target, session != NULL ? "/v1/checkpoints?session={}" : "/v1/checkpoints", session) < 0)
+    if (gb_cli_target(cli, target, session ? "/v1/checkpoints?session={}" : "/v1/checkpoints", session) < 0)
         return gb_cli_failed(cli);
     return gb_cli_show(cli, gb_cli_list(cli, target), listed, COUNT(listed));
 }

@@ -20,11 +20,11 @@
 int gb_cli_error(struct gb_cli *cli, int code, const char *format, ...) {
     va_list args;
 
-    memset(&cli->error, 0, sizeof cli->error);
+    memset(&cli->error, 0, sizeof(cli->error));
     cli->error.code = code;
-    snprintf(cli->error.slug, sizeof cli->error.slug, "%s", gpubuf_code_slug(code));
+    snprintf(cli->error.slug, sizeof(cli->error.slug), "%s", gpubuf_code_slug(code));
     va_start(args, format);
-    vsnprintf(cli->error.detail, sizeof cli->error.detail, format, args);
+    vsnprintf(cli->error.detail, sizeof(cli->error.detail), format, args);
     va_end(args);
     return -1;
 }
@@ -32,20 +32,20 @@ int gb_cli_error(struct gb_cli *cli, int code, const char *format, ...) {
 int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...) {
     size_t at = 0;
     va_list args;
-    int rc = 0;
+    int r = 0;
 
     va_start(args, format);
-    while (*format != '\0' && rc == 0 && at + 1 < GB_CLI_PATH) {
+    while (*format != '\0' && r == 0 && at + 1 < GB_CLI_PATH) {
         if (format[0] == '{' && format[1] == '}') {
-            rc = gpubuf_escape(va_arg(args, const char *), ret + at, GB_CLI_PATH - at);
-            at += rc == 0 ? strlen(ret + at) : 0;
+            r = gpubuf_escape(va_arg(args, const char *), ret + at, GB_CLI_PATH - at);
+            at += r == 0 ? strlen(ret + at) : 0;
             format += 2;
         } else {
             ret[at++] = *format++;
         }
     }
     va_end(args);
-    if (rc < 0 || *format != '\0')
+    if (r < 0 || *format != '\0')
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "a name is too long for a request");
     ret[at] = '\0';
     return 0;
@@ -57,7 +57,7 @@ static bool token_given(const struct gb_cli *cli, json_t *problem) {
     const char *environment = getenv("GPUBUF_TOKEN");
 
     (void)problem;
-    return cli->token != NULL ? cli->token[0] != '\0' : environment != NULL && environment[0] != '\0';
+    return cli->token ? cli->token[0] != '\0' : environment && environment[0] != '\0';
 }
 
 /* Too many requests of the address had a token that is not known. */
@@ -92,37 +92,36 @@ static bool of_owner(const struct gb_cli *cli, json_t *problem) {
 /* Nothing says where the fleet is. */
 static bool of_no_node(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
-    return strcmp(cli->command->name, "fleet") == 0 && cli->node == NULL && cli->options.url == NULL &&
-           getenv("GPUBUF_URL") == NULL;
+    return strcmp(cli->command->name, "fleet") == 0 && !cli->node && !cli->options.url && !getenv("GPUBUF_URL");
 }
 
 static bool of_fleet(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
-    return strcmp(cli->command->name, "fleet") == 0 || cli->node != NULL;
+    return strcmp(cli->command->name, "fleet") == 0 || cli->node;
 }
 
 /* A proxy may have gpubufd below a path; the daemon itself has nothing there. */
 static bool of_path(const struct gb_cli *cli, json_t *problem) {
     const char *url = gpubuf_url(cli->client);
     const char *host = strstr(url, "://");
-    const char *path = host != NULL && strncmp(url, "http", 4) == 0 ? strchr(host + 3, '/') : NULL;
+    const char *path = host && strncmp(url, "http", 4) == 0 ? strchr(host + 3, '/') : NULL;
 
     (void)problem;
-    return path != NULL && path[strspn(path, "/")] != '\0';
+    return path && path[strspn(path, "/")] != '\0';
 }
 
 /* The name that is missed could be that of a file, with its ending: session "s" has no buffer named "x.npy". */
 static bool of_ending(const struct gb_cli *cli, json_t *problem) {
     const char *named = strstr(cli->error.detail, " named \"");
-    const char *dot = named != NULL ? strrchr(named, '.') : NULL;
+    const char *dot = named ? strrchr(named, '.') : NULL;
 
     (void)problem;
-    return dot != NULL && strchr(dot, '"') != NULL && dot[1] != '"';
+    return dot && strchr(dot, '"') && dot[1] != '"';
 }
 
 /* The daemon names a parameter of its own, where this program has an option. */
 static bool says(const struct gb_cli *cli, const char *parameter) {
-    return strcmp(cli->command->name, "call") != 0 && strstr(cli->error.detail, parameter) != NULL;
+    return strcmp(cli->command->name, "call") != 0 && strstr(cli->error.detail, parameter);
 }
 
 static bool says_format(const struct gb_cli *cli, json_t *problem) {
@@ -175,10 +174,10 @@ static const struct {
 };
 
 json_t *gb_cli_problem(const struct gb_cli *cli) {
-    const struct gpubuf_answer *answer = cli->client != NULL ? gpubuf_answer_of(cli->client) : NULL;
+    const struct gpubuf_answer *answer = cli->client ? gpubuf_answer_of(cli->client) : NULL;
     json_t *problem = NULL;
 
-    if (cli->error.status >= 400 && answer != NULL && answer->body != NULL)
+    if (cli->error.status >= 400 && answer && answer->body)
         problem = json_loadb(answer->body, answer->bytes, 0, NULL);
     if (json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0)
         return problem;
@@ -192,8 +191,8 @@ const char *gb_cli_hint(const struct gb_cli *cli) {
     const char *found = NULL;
     size_t i;
 
-    for (i = 0; i < sizeof hints / sizeof hints[0] && found == NULL; i++)
-        if (hints[i].code == cli->error.code && (hints[i].when == NULL || hints[i].when(cli, problem)))
+    for (i = 0; i < sizeof(hints) / sizeof(hints[0]) && !found; i++)
+        if (hints[i].code == cli->error.code && (!hints[i].when || hints[i].when(cli, problem)))
             found = hints[i].text;
     json_decref(problem);
     return found;
@@ -219,7 +218,7 @@ void gb_cli_terminal_give_back(struct gb_cli *cli) {
 
     if (!atomic_exchange(&cli->raw, false))
         return;
-    if (write(STDOUT_FILENO, back, sizeof back - 1) > 0 && isatty(STDIN_FILENO))
+    if (write(STDOUT_FILENO, back, sizeof(back) - 1) > 0 && isatty(STDIN_FILENO))
         tcsetattr(STDIN_FILENO, TCSANOW, &cli->terminal);
 }
 
@@ -271,16 +270,16 @@ void gb_cli_signals_block(void) {
 /* Starts the thread that waits for them; all other threads started from now on have them blocked. -1 with errno. */
 static int cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
     sigset_t set;
-    int rc;
+    int r;
 
     signals->cli = cli;
     set_of(&set);
     pthread_sigmask(SIG_BLOCK, &set, &signals->before);
     signal(SIGPIPE, SIG_IGN); /* a reader that has left shows as EPIPE */
-    rc = pthread_create(&signals->thread, NULL, watch, signals);
-    if (rc != 0) {
+    r = pthread_create(&signals->thread, NULL, watch, signals);
+    if (r != 0) {
         pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
-        errno = rc;
+        errno = r;
         return -1;
     }
     return 0;
@@ -301,13 +300,13 @@ static bool is_silent(const struct gpubuf_error *err) {
 
 int gb_cli_fleet_open(struct gb_cli *cli, const char *url, gpubuf_client **ret) {
     double usual = cli->options.timeout;
-    int rc;
+    int r;
 
     if (usual <= 0 || usual > NODE_S)
         cli->options.timeout = NODE_S;
-    rc = gb_cli_open(cli, url, NULL, ret);
+    r = gb_cli_open(cli, url, NULL, ret);
     cli->options.timeout = usual;
-    return rc;
+    return r;
 }
 
 /* Whether the daemon there answers this client: a token of one node need not be known to another, and then the way by
@@ -329,8 +328,8 @@ static void read_owner(json_t *found, struct gb_cli_owner *ret) {
     const char *url = gb_cli_text(found, "url");
     const char *path = strstr(url, "/v1/sessions/");
 
-    snprintf(ret->node, sizeof ret->node, "%s", gb_cli_text(found, "node"));
-    snprintf(ret->url, sizeof ret->url, "%.*s", (int)(path != NULL ? (size_t)(path - url) : strlen(url)), url);
+    snprintf(ret->node, sizeof(ret->node), "%s", gb_cli_text(found, "node"));
+    snprintf(ret->url, sizeof(ret->url), "%.*s", (int)(path ? (size_t)(path - url) : strlen(url)), url);
     ret->epoch = (uint64_t)json_integer_value(json_object_get(found, "epoch"));
 }
 
@@ -359,29 +358,29 @@ static int ask(struct gb_cli *cli, const char *url, char **ret_owner) {
     struct gpubuf_error err;
     gpubuf_client *client;
     bool alive = false;
-    int rc;
+    int r;
 
     *ret_owner = NULL;
     if (gb_cli_fleet_open(cli, url, &client) < 0)
         return -1;
     if (named)
-        rc = find_owner(cli, client, &alive, &err);
+        r = find_owner(cli, client, &alive, &err);
     else
-        rc = gpubuf_request(client, "GET", "/livez", NULL, NULL, 0, &err);
+        r = gpubuf_request(client, "GET", "/livez", NULL, NULL, 0, &err);
     if (alive)
         *ret_owner = strdup(cli->owner.url);
     gpubuf_close(client);
-    return rc == 0 || !is_silent(&err);
+    return r == 0 || !is_silent(&err);
 }
 
 static int choose_node(struct gb_cli *cli, const char *url, char *owner) {
-    bool straight = owner != NULL && lets_in(cli, owner);
+    bool straight = owner && lets_in(cli, owner);
 
     free(cli->node);
     cli->node = straight ? owner : strdup(url);
     if (!straight)
         free(owner);
-    return cli->node != NULL ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    return cli->node ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
 }
 
 static int choose(struct gb_cli *cli, char *list) {
@@ -389,19 +388,19 @@ static int choose(struct gb_cli *cli, char *list) {
     char *first = NULL;
     char *url;
 
-    while ((url = strsep(&rest, ", ")) != NULL) {
+    while ((url = strsep(&rest, ", "))) {
         char *owner;
-        int rc;
+        int r;
 
         if (url[0] == '\0')
             continue;
-        rc = ask(cli, url, &owner);
-        if (rc != 0)
-            return rc < 0 ? -1 : choose_node(cli, url, owner);
-        if (first == NULL)
+        r = ask(cli, url, &owner);
+        if (r != 0)
+            return r < 0 ? -1 : choose_node(cli, url, owner);
+        if (!first)
             first = url;
     }
-    return first != NULL ? choose_node(cli, first, NULL) : 0;
+    return first ? choose_node(cli, first, NULL) : 0;
 }
 
 /* Of GPUBUF_FLEET, "URL,URL,...": sets cli->node to the owner of the command's session if that takes the token, else
@@ -410,17 +409,16 @@ static int choose(struct gb_cli *cli, char *list) {
 static int fleet_choose(struct gb_cli *cli) {
     const char *list = getenv("GPUBUF_FLEET");
     char *copy;
-    int rc;
+    int r;
 
-    if (list == NULL || list[0] == '\0' || cli->options.url != NULL || cli->options.socket != NULL ||
-        cli->options.etcd != NULL)
+    if (!list || list[0] == '\0' || cli->options.url || cli->options.socket || cli->options.etcd)
         return 0;
     copy = strdup(list);
-    if (copy == NULL)
+    if (!copy)
         return gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
-    rc = choose(cli, copy);
+    r = choose(cli, copy);
     free(copy);
-    return rc;
+    return r;
 }
 
 /* --- a run of a command ------------------------------------------------------------------------------------------- */
@@ -472,7 +470,7 @@ static bool left_nothing(const struct gb_cli *cli) {
 bool gb_cli_is_of_owner(const struct gb_cli *cli) {
     const char *url = cli->owner.url;
 
-    return cli->error.code == GPUBUF_CANNOT_CONNECT && url[0] != '\0' && strstr(cli->error.detail, url) != NULL;
+    return cli->error.code == GPUBUF_CANNOT_CONNECT && url[0] != '\0' && strstr(cli->error.detail, url);
 }
 
 static void put_native(const struct gpubuf_error *err) {
@@ -480,7 +478,7 @@ static void put_native(const struct gpubuf_error *err) {
     gb_cli_put(stderr, err->native_call);
     fputs(", ", stderr);
     gb_cli_put(stderr, err->native_name);
-    if (err->native_message[0] != '\0' && strstr(err->detail, err->native_message) == NULL) {
+    if (err->native_message[0] != '\0' && !strstr(err->detail, err->native_message)) {
         fputs(": ", stderr);
         gb_cli_put(stderr, err->native_message);
     }
@@ -491,10 +489,10 @@ static void put_native(const struct gpubuf_error *err) {
 static void put_about(const struct gb_cli *cli, const struct gpubuf_error *err) {
     char quoted[GPUBUF_NAME_SIZE + 2];
 
-    if (cli->about == NULL)
+    if (!cli->about)
         return;
-    snprintf(quoted, sizeof quoted, "\"%s\"", cli->about);
-    if (strstr(err->detail, quoted) != NULL || strncmp(err->detail, cli->about, strlen(cli->about)) == 0)
+    snprintf(quoted, sizeof(quoted), "\"%s\"", cli->about);
+    if (strstr(err->detail, quoted) || strncmp(err->detail, cli->about, strlen(cli->about)) == 0)
         return;
     gb_cli_put(stderr, cli->about);
     fputs(": ", stderr);
@@ -533,7 +531,7 @@ int gb_cli_failed(struct gb_cli *cli) {
         put_native(err);
     fputs("\n", stderr);
     put_holders(problem);
-    if (hint != NULL)
+    if (hint)
         fprintf(stderr, "gpubuf: %s\n", hint);
     json_decref(problem);
     return gb_cli_status_of(err);
@@ -542,11 +540,11 @@ int gb_cli_failed(struct gb_cli *cli) {
 int gb_cli_refused(struct gb_cli *cli, int status, const char *format, ...) {
     va_list args;
 
-    memset(&cli->error, 0, sizeof cli->error);
+    memset(&cli->error, 0, sizeof(cli->error));
     cli->error.code = status == GB_CLI_USAGE ? GPUBUF_BAD_ARGUMENT : GPUBUF_INPUT_FAILED;
-    snprintf(cli->error.slug, sizeof cli->error.slug, "%s", gpubuf_code_slug(cli->error.code));
+    snprintf(cli->error.slug, sizeof(cli->error.slug), "%s", gpubuf_code_slug(cli->error.code));
     va_start(args, format);
-    vsnprintf(cli->error.detail, sizeof cli->error.detail, format, args);
+    vsnprintf(cli->error.detail, sizeof(cli->error.detail), format, args);
     va_end(args);
     return gb_cli_failed(cli) == GB_CLI_INTERRUPTED ? GB_CLI_INTERRUPTED : status;
 }
@@ -561,11 +559,11 @@ char *gb_cli_read_token(const char *path, const char **ret_why) {
     if (n > 0)
         text[n] = '\0';
     mark = n > 0 ? gb_conf_mark(text) : NULL;
-    if (n > 0 && mark == NULL) {
+    if (n > 0 && !mark) {
         token = strndup(text, strcspn(text, " \t\r\n"));
     }
-    if (token == NULL)
-        *ret_why = mark != NULL ? mark : n == 0 ? "the file is empty" : strerror(errno);
+    if (!token)
+        *ret_why = mark ? mark : n == 0 ? "the file is empty" : strerror(errno);
     if (fd >= 0)
         close(fd);
     return token;
@@ -574,20 +572,19 @@ char *gb_cli_read_token(const char *path, const char **ret_why) {
 static int read_token(struct gb_cli *cli) {
     const char *why;
 
-    if (cli->options.token_file == NULL && cli->secret != NULL) {
+    if (!cli->options.token_file && cli->secret) {
         cli->token = strdup(cli->secret);
-        return cli->token != NULL ? 0 : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+        return cli->token ? 0 : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     }
-    if (cli->options.token_file == NULL)
+    if (!cli->options.token_file)
         return 0;
     cli->token = gb_cli_read_token(cli->options.token_file, &why);
-    if (cli->token == NULL && strncmp(cli->options.token_file, "gpb_", 4) == 0)
+    if (!cli->token && strncmp(cli->options.token_file, "gpb_", 4) == 0)
         return gb_cli_refused(
             cli, GB_CLI_USAGE,
             "--token-file takes the name of a file, not the token, which other users of this machine "
             "can see among the arguments: revoke it, and give its successor in a file or GPUBUF_TOKEN");
-    return cli->token != NULL ? 0
-                              : gb_cli_refused(cli, GB_CLI_USAGE, "--token-file %s: %s", cli->options.token_file, why);
+    return cli->token ? 0 : gb_cli_refused(cli, GB_CLI_USAGE, "--token-file %s: %s", cli->options.token_file, why);
 }
 
 static void trace(void *arg, const char *line) {
@@ -602,8 +599,8 @@ static void trace(void *arg, const char *line) {
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret) {
     struct gpubuf_options options = {0};
 
-    options.url = url != NULL ? url : cli->options.url != NULL ? cli->options.url : cli->node;
-    options.socket = socket != NULL ? socket : cli->options.socket;
+    options.url = url ? url : cli->options.url ? cli->options.url : cli->node;
+    options.socket = socket ? socket : cli->options.socket;
     options.token = cli->token;
     options.cacert = cli->options.cacert;
     options.cert = cli->options.cert;
@@ -647,7 +644,7 @@ static int open_chosen(struct gb_cli *cli) {
 
     if (gb_cli_open(cli, NULL, NULL, &client) < 0)
         return -1;
-    if (cli->node != NULL && cli->owner.node[0] != '\0') /* an owner that this one followed is to refuse */
+    if (cli->node && cli->owner.node[0] != '\0') /* an owner that this one followed is to refuse */
         gpubuf_fleet_expect(client, cli->session, cli->owner.epoch);
     cli->opened[cli->opened[0] != NULL] = client;
     cli->client = client;
@@ -659,7 +656,7 @@ static int open_chosen(struct gb_cli *cli) {
 bool gb_cli_again(struct gb_cli *cli) {
     struct gpubuf_error told = cli->error;
 
-    if (told.code != GPUBUF_SUPERSEDED || cli->node == NULL || cli->again || cli->client != cli->opened[0])
+    if (told.code != GPUBUF_SUPERSEDED || !cli->node || cli->again || cli->client != cli->opened[0])
         return false;
     cli->again = true; /* the first one stays open: the thread of signals may be using it */
     if (cli->options.verbose)
@@ -679,14 +676,12 @@ bool gb_cli_pause(struct gb_cli *cli, double seconds) {
 }
 
 int gb_cli_begin(struct gb_cli *cli) {
-    int rc = read_token(cli);
+    int r = read_token(cli);
 
-    if (rc != 0)
-        return rc;
-    cli->session = cli->options.session != NULL ? cli->options.session
-                   : cli->usual != NULL         ? cli->usual
-                                                : getenv("GPUBUF_SESSION");
-    if (cli->session == NULL || cli->session[0] == '\0')
+    if (r != 0)
+        return r;
+    cli->session = cli->options.session ? cli->options.session : cli->usual ? cli->usual : getenv("GPUBUF_SESSION");
+    if (!cli->session || cli->session[0] == '\0')
         cli->session = "default";
     if (fleet_choose(cli) < 0 || open_chosen(cli) < 0)
         return gb_cli_failed(cli);
@@ -705,30 +700,30 @@ void gb_cli_end(struct gb_cli *cli) {
 
 int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_signals signals;
-    int rc = gb_cli_begin(cli);
+    int r = gb_cli_begin(cli);
 
-    if (rc != GB_CLI_DONE) {
+    if (r != GB_CLI_DONE) {
         gb_cli_end(cli);
-        return rc;
+        return r;
     }
     if (cli_signals_begin(&signals, cli) < 0) {
-        rc = gb_cli_refused(cli, GB_CLI_FAILED, "no thread can be started for signals: %s", strerror(errno));
+        r = gb_cli_refused(cli, GB_CLI_FAILED, "no thread can be started for signals: %s", strerror(errno));
     } else {
-        rc = cli->command->run(cli, argc, argv);
+        r = cli->command->run(cli, argc, argv);
         cli_signals_end(&signals);
     }
-    rc = gb_cli_flush(cli, rc);
+    r = gb_cli_flush(cli, r);
     gb_cli_end(cli);
-    return gb_cli_end_of(cli, rc);
+    return gb_cli_end_of(cli, r);
 }
 
 char *gb_cli_host_path(const struct gb_cli *cli, const char *path) {
-    const char *host = cli->host != NULL ? cli->host : "";
+    const char *host = cli->host ? cli->host : "";
     const char *mark = strstr(path, "%h");
     char *ret = NULL;
     char *at;
 
-    if (cli->host == NULL || mark == NULL)
+    if (!cli->host || !mark)
         return strdup(path);
     if (asprintf(&ret, "%.*s%s%s", (int)(mark - path), path, host, mark + 2) < 0)
         return NULL;

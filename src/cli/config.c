@@ -43,16 +43,16 @@ struct reader {
 };
 
 /* Every refusal begins with the file and the line. */
-static int wrong(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static int wrong(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static int wrong(struct reader *r, const char *format, ...) {
+static int wrong(struct reader *reader, const char *format, ...) {
     char text[512];
     va_list args;
 
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    return gb_cli_refused(r->cli, GB_CLI_USAGE, "%.512s:%u: %s", r->config->path, r->line, text);
+    return gb_cli_refused(reader->cli, GB_CLI_USAGE, "%.512s:%u: %s", reader->config->path, reader->line, text);
 }
 
 static const char *kind_name(unsigned kind) {
@@ -61,30 +61,30 @@ static const char *kind_name(unsigned kind) {
 
 /* --- sections ----------------------------------------------------------------------------------------------------- */
 
-static int begin_section(struct reader *r, unsigned kind, const char *name) {
-    struct gb_cli_config *config = r->config;
-    struct gb_cli_section *sections = realloc(config->sections, (config->count + 1) * sizeof *sections);
+static int begin_section(struct reader *reader, unsigned kind, const char *name) {
+    struct gb_cli_config *config = reader->config;
+    struct gb_cli_section *sections = realloc(config->sections, (config->count + 1) * sizeof(*sections));
     char *copy = strdup(name);
 
-    if (sections != NULL)
+    if (sections)
         config->sections = sections;
-    if (sections == NULL || copy == NULL) {
+    if (!sections || !copy) {
         free(copy);
-        return gb_cli_refused(r->cli, GB_CLI_FAILED, "out of memory");
+        return gb_cli_refused(reader->cli, GB_CLI_FAILED, "out of memory");
     }
-    sections[config->count++] = (struct gb_cli_section){.name = copy, .kind = kind, .line = r->line};
+    sections[config->count++] = (struct gb_cli_section){.name = copy, .kind = kind, .line = reader->line};
     return GB_CLI_DONE;
 }
 
 /* "[host NAME]" or "[group NAME]". */
-static int take_section(struct reader *r, char *text) {
+static int take_section(struct reader *reader, char *text) {
     size_t n = strlen(text);
     const struct gb_cli_section *same;
     char *name;
     unsigned kind;
 
     if (text[n - 1] != ']')
-        return wrong(r, "a section is [host NAME] or [group NAME]");
+        return wrong(reader, "a section is [host NAME] or [group NAME]");
     text[n - 1] = '\0';
     text = gb_conf_trim(text + 1);
     name = text + strcspn(text, " \t");
@@ -93,18 +93,18 @@ static int take_section(struct reader *r, char *text) {
                                                                                     : 0;
     name = gb_conf_trim(name);
     if (kind == 0 || name[0] == '\0')
-        return wrong(r, "a section is [host NAME] or [group NAME]");
-    if (strpbrk(name, " \t,@/") != NULL)
-        return wrong(r, "\"%.64s\" is no name: it has no space and none of , @ /", name);
-    same = gb_cli_config_find(r->config, kind, name);
-    if (same != NULL)
-        return wrong(r, "[%s %.64s] stands in line %u already", kind_name(kind), name, same->line);
-    return begin_section(r, kind, name);
+        return wrong(reader, "a section is [host NAME] or [group NAME]");
+    if (strpbrk(name, " \t,@/"))
+        return wrong(reader, "\"%.64s\" is no name: it has no space and none of , @ /", name);
+    same = gb_cli_config_find(reader->config, kind, name);
+    if (same)
+        return wrong(reader, "[%s %.64s] stands in line %u already", kind_name(kind), name, same->line);
+    return begin_section(reader, kind, name);
 }
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
 
-static int unknown(struct reader *r, const char *name) {
+static int unknown(struct reader *reader, const char *name) {
     char hint[GB_NEAREST_HINT];
     struct gb_nearest nearest;
     size_t i;
@@ -112,39 +112,39 @@ static int unknown(struct reader *r, const char *name) {
     gb_nearest_begin(&nearest, name, strlen(name));
     for (i = 0; i < GB_CLI_CONFIG_IDS; i++)
         gb_nearest_try(&nearest, gb_cli_config_specs[i].name);
-    return wrong(r, "there is no setting \"%.64s\"%s", name, gb_nearest_hint(&nearest, "", hint));
+    return wrong(reader, "there is no setting \"%.64s\"%s", name, gb_nearest_hint(&nearest, "", hint));
 }
 
-static int misplaced(struct reader *r, const struct gb_cli_config_spec *spec) {
+static int misplaced(struct reader *reader, const struct gb_cli_config_spec *spec) {
     if (spec->what & GROUP)
-        return wrong(r, "%s stands in a [group NAME]", spec->name);
+        return wrong(reader, "%s stands in a [group NAME]", spec->name);
     if (spec->what & HOST)
-        return wrong(r, "%s stands before the sections or in a [host NAME]", spec->name);
-    return wrong(r, "%s stands before the sections", spec->name);
+        return wrong(reader, "%s stands before the sections or in a [host NAME]", spec->name);
+    return wrong(reader, "%s stands before the sections", spec->name);
 }
 
 /* "~/F", or F below the folder of the configuration; malloc'd. */
-static char *whole_path(const struct reader *r, const char *path) {
+static char *whole_path(const struct reader *reader, const char *path) {
     const char *home = getenv("HOME");
-    const char *slash = strrchr(r->config->path, '/');
-    int folder = slash != NULL ? (int)(slash - r->config->path) + 1 : 0;
+    const char *slash = strrchr(reader->config->path, '/');
+    int folder = slash ? (int)(slash - reader->config->path) + 1 : 0;
     char *ret = NULL;
 
-    if (strncmp(path, "~/", 2) == 0 && home != NULL)
+    if (strncmp(path, "~/", 2) == 0 && home)
         return asprintf(&ret, "%s%s", home, path + 1) >= 0 ? ret : NULL;
     if (path[0] == '/')
         return strdup(path);
-    return asprintf(&ret, "%.*s%s", folder, r->config->path, path) >= 0 ? ret : NULL;
+    return asprintf(&ret, "%.*s%s", folder, reader->config->path, path) >= 0 ? ret : NULL;
 }
 
 /* A URL with a scheme that no daemon has. */
 static bool is_strange(const char *url) {
-    return strstr(url, "://") != NULL && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0 &&
+    return strstr(url, "://") && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0 &&
            strncmp(url, "unix://", 7) != 0;
 }
 
 /* The value as an option would take it. */
-static int check_value(struct reader *r, const struct gb_cli_config_spec *spec, const char *value) {
+static int check_value(struct reader *reader, const struct gb_cli_config_spec *spec, const char *value) {
     bool path = (spec->what & GB_CLI_CONFIG_PATH) != 0;
     struct gb_cli_options scratch;
     const char *wanted = NULL;
@@ -152,123 +152,123 @@ static int check_value(struct reader *r, const struct gb_cli_config_spec *spec, 
     bool flag;
 
     if (value[0] == '\0')
-        return wrong(r, "%s has no value", spec->name);
+        return wrong(reader, "%s has no value", spec->name);
     if (path && strncmp(value, "~/", 2) == 0)
         value += 2;
     fault = path ? gb_conf_path(value, strlen(value)) : gb_conf_quotes(value, strlen(value));
-    if (fault != NULL)
-        return wrong(r, "%s %s", spec->name, fault);
+    if (fault)
+        return wrong(reader, "%s %s", spec->name, fault);
     if (spec == &gb_cli_config_specs[GB_CLI_CONFIG_URL] && strstr(value, "://") && strchr(value, '@'))
-        return wrong(r, "%s has a user or a password before \"@\"; a token goes into token-file", spec->name);
+        return wrong(reader, "%s has a user or a password before \"@\"; a token goes into token-file", spec->name);
     if (spec == &gb_cli_config_specs[GB_CLI_CONFIG_URL] && is_strange(value))
-        return wrong(r, "url \"%.64s\" is no address of a daemon: http[s]://HOST:PORT or unix:///PATH", value);
+        return wrong(reader, "url \"%.64s\" is no address of a daemon: http[s]://HOST:PORT or unix:///PATH", value);
     if (spec->option < 0)
         return GB_CLI_DONE;
     if (gb_cli_options_all[spec->option].type != GB_CLI_FLAG)
         wanted = gb_cli_option_set(&scratch, (enum gb_cli_option_id)spec->option, value);
     else if (gb_parse_bool(value, strlen(value), &flag) != GB_PARSE_OK)
         wanted = "true or false";
-    return wanted == NULL ? GB_CLI_DONE : wrong(r, "%s \"%.64s\" is not %s", spec->name, value, wanted);
+    return !wanted ? GB_CLI_DONE : wrong(reader, "%s \"%.64s\" is not %s", spec->name, value, wanted);
 }
 
 /* A secret that others have read is none. */
-static int check_secret(struct reader *r, const struct gb_cli_config_spec *spec) {
-    if (!(spec->what & GB_CLI_CONFIG_SECRET) || !r->open)
+static int check_secret(struct reader *reader, const struct gb_cli_config_spec *spec) {
+    if (!(spec->what & GB_CLI_CONFIG_SECRET) || !reader->open)
         return GB_CLI_DONE;
-    return wrong(r, "other users can read the %s here: chmod 600 %.256s, or give a token-file", spec->name,
-                 r->config->path);
+    return wrong(reader, "other users can read the %s here: chmod 600 %.256s, or give a token-file", spec->name,
+                 reader->config->path);
 }
 
-static int take_setting(struct reader *r, char *text) {
-    struct gb_cli_section *section = &r->config->sections[r->config->count - 1];
+static int take_setting(struct reader *reader, char *text) {
+    struct gb_cli_section *section = &reader->config->sections[reader->config->count - 1];
     const struct gb_cli_config_spec *spec;
     char *name;
     char *value;
     size_t id = 0;
-    int rc;
+    int r;
 
     if (!gb_conf_split(text, &name, &value))
-        return wrong(r, "this is not of the form name = value"); /* the line may be a secret */
+        return wrong(reader, "this is not of the form name = value"); /* the line may be a secret */
     while (id < GB_CLI_CONFIG_IDS && strcmp(gb_cli_config_specs[id].name, name) != 0)
         id++;
     if (id == GB_CLI_CONFIG_IDS)
-        return unknown(r, name);
+        return unknown(reader, name);
     spec = &gb_cli_config_specs[id];
     if (!(spec->what & section->kind))
-        return misplaced(r, spec);
-    if (section->values[id] != NULL)
-        return wrong(r, "%s stands in line %u already", name, section->lines[id]);
-    rc = check_value(r, spec, value);
-    if (rc == GB_CLI_DONE)
-        rc = check_secret(r, spec);
-    if (rc != GB_CLI_DONE)
-        return rc;
-    section->values[id] = spec->what & GB_CLI_CONFIG_PATH ? whole_path(r, value) : strdup(value);
-    section->lines[id] = r->line;
-    if (section->values[id] == NULL)
-        return gb_cli_refused(r->cli, GB_CLI_FAILED, "out of memory");
-    if (section->values[GB_CLI_CONFIG_TOKEN] != NULL && section->values[GB_CLI_CONFIG_TOKEN_FILE] != NULL)
-        return wrong(r, "token and token-file: one of them");
+        return misplaced(reader, spec);
+    if (section->values[id])
+        return wrong(reader, "%s stands in line %u already", name, section->lines[id]);
+    r = check_value(reader, spec, value);
+    if (r == GB_CLI_DONE)
+        r = check_secret(reader, spec);
+    if (r != GB_CLI_DONE)
+        return r;
+    section->values[id] = spec->what & GB_CLI_CONFIG_PATH ? whole_path(reader, value) : strdup(value);
+    section->lines[id] = reader->line;
+    if (!section->values[id])
+        return gb_cli_refused(reader->cli, GB_CLI_FAILED, "out of memory");
+    if (section->values[GB_CLI_CONFIG_TOKEN] && section->values[GB_CLI_CONFIG_TOKEN_FILE])
+        return wrong(reader, "token and token-file: one of them");
     return GB_CLI_DONE;
 }
 
 /* --- the file ----------------------------------------------------------------------------------------------------- */
 
-static int read_lines(struct reader *r, FILE *file) {
+static int read_lines(struct reader *reader, FILE *file) {
     struct stat info;
     char *line = NULL;
     size_t size = 0;
-    int rc = begin_section(r, TOP, "");
+    int r = begin_section(reader, TOP, "");
 
-    r->open = fstat(fileno(file), &info) < 0 || (info.st_mode & OPEN_MODES) != 0;
-    while (rc == GB_CLI_DONE && getline(&line, &size, file) >= 0) {
-        const char *mark = r->line == 0 ? gb_conf_mark(line) : NULL;
+    reader->open = fstat(fileno(file), &info) < 0 || (info.st_mode & OPEN_MODES) != 0;
+    while (r == GB_CLI_DONE && getline(&line, &size, file) >= 0) {
+        const char *mark = reader->line == 0 ? gb_conf_mark(line) : NULL;
         char *text = gb_conf_trim(line);
 
-        r->line++;
-        if (mark != NULL)
-            rc = wrong(r, "the file %s", mark);
+        reader->line++;
+        if (mark)
+            r = wrong(reader, "the file %s", mark);
         else if (text[0] != '\0')
-            rc = text[0] == '[' ? take_section(r, text) : take_setting(r, text);
+            r = text[0] == '[' ? take_section(reader, text) : take_setting(reader, text);
     }
-    if (line != NULL)
+    if (line)
         explicit_bzero(line, size);
     free(line);
-    return rc;
+    return r;
 }
 
 /* A group without hosts, and a default host that is not there. */
-static int check_whole(struct reader *r) {
-    const struct gb_cli_section *top = &r->config->sections[0];
+static int check_whole(struct reader *reader) {
+    const struct gb_cli_section *top = &reader->config->sections[0];
     const char *host = top->values[GB_CLI_CONFIG_DEFAULT_HOST];
     size_t i;
 
-    for (i = 1; i < r->config->count; i++) {
-        const struct gb_cli_section *section = &r->config->sections[i];
+    for (i = 1; i < reader->config->count; i++) {
+        const struct gb_cli_section *section = &reader->config->sections[i];
 
-        r->line = section->line;
-        if (section->kind == GROUP && section->values[GB_CLI_CONFIG_HOSTS] == NULL)
-            return wrong(r, "the group %.64s has no line hosts = NAME, NAME", section->name);
+        reader->line = section->line;
+        if (section->kind == GROUP && !section->values[GB_CLI_CONFIG_HOSTS])
+            return wrong(reader, "the group %.64s has no line hosts = NAME, NAME", section->name);
     }
-    r->line = top->lines[GB_CLI_CONFIG_DEFAULT_HOST];
-    if (host != NULL && gb_cli_config_find(r->config, HOST, host) == NULL)
-        return wrong(r, "there is no [host %.64s]", host);
+    reader->line = top->lines[GB_CLI_CONFIG_DEFAULT_HOST];
+    if (host && !gb_cli_config_find(reader->config, HOST, host))
+        return wrong(reader, "there is no [host %.64s]", host);
     return GB_CLI_DONE;
 }
 
 /* malloc'd; NULL without a home, or with cli->error set. *ret_usual: it may be missing. */
 static char *path_of(const struct gb_cli *cli, bool *ret_usual) {
-    const char *given = cli->options.config != NULL ? cli->options.config : getenv("GPUBUF_CONFIG");
+    const char *given = cli->options.config ? cli->options.config : getenv("GPUBUF_CONFIG");
     const char *folder = getenv("XDG_CONFIG_HOME");
     const char *home = getenv("HOME");
     char *path = NULL;
 
-    *ret_usual = given == NULL || given[0] == '\0';
+    *ret_usual = !given || given[0] == '\0';
     if (!*ret_usual)
         return strcmp(given, "none") == 0 ? NULL : strdup(given);
-    if (folder != NULL && folder[0] == '/')
+    if (folder && folder[0] == '/')
         return asprintf(&path, "%s/" GB_CLI_CONFIG_FILE, folder) >= 0 ? path : NULL;
-    if (home == NULL || home[0] != '/')
+    if (!home || home[0] != '/')
         return NULL;
     return asprintf(&path, "%s/.config/" GB_CLI_CONFIG_FILE, home) >= 0 ? path : NULL;
 }
@@ -292,45 +292,45 @@ static int check_environment(struct gb_cli *cli) {
                      {"GPUBUF_SESSION", false}, {"GPUBUF_SOURCE_TOKEN", false}};
     size_t i;
 
-    for (i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+    for (i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         const char *value = getenv(variables[i].name);
-        size_t n = value != NULL ? strlen(value) : 0;
+        size_t n = value ? strlen(value) : 0;
         const char *fault = variables[i].path ? gb_conf_path(value, n) : gb_conf_quotes(value, n);
 
-        if (fault != NULL)
+        if (fault)
             return gb_cli_refused(cli, GB_CLI_USAGE, "%s %s", variables[i].name, fault);
     }
     return GB_CLI_DONE;
 }
 
 int gb_cli_config_read(struct gb_cli *cli, struct gb_cli_config *ret) {
-    struct reader r = {.cli = cli, .config = ret};
+    struct reader reader = {.cli = cli, .config = ret};
     bool usual;
     FILE *file;
     int why;
-    int rc;
+    int r;
 
     *ret = (struct gb_cli_config){.path = NULL};
-    rc = check_environment(cli);
-    if (rc != GB_CLI_DONE)
-        return rc;
+    r = check_environment(cli);
+    if (r != GB_CLI_DONE)
+        return r;
     ret->path = path_of(cli, &usual);
-    file = ret->path != NULL ? fopen(ret->path, "re") : NULL;
+    file = ret->path ? fopen(ret->path, "re") : NULL;
     why = errno;
-    if (file == NULL && ret->path != NULL && !(usual && is_not_there(ret->path, why)))
+    if (!file && ret->path && !(usual && is_not_there(ret->path, why)))
         return gb_cli_refused(cli, GB_CLI_USAGE, "the configuration file %s cannot be read: %s", ret->path,
                               strerror(why));
-    if (file == NULL) {
+    if (!file) {
         free(ret->path);
         ret->path = NULL;
-        return begin_section(&r, TOP, "");
+        return begin_section(&reader, TOP, "");
     }
-    rc = read_lines(&r, file);
-    if (rc == GB_CLI_DONE && ferror(file))
-        rc = gb_cli_refused(cli, GB_CLI_USAGE, "the configuration file %s cannot be read: %s", ret->path,
-                            strerror(errno));
+    r = read_lines(&reader, file);
+    if (r == GB_CLI_DONE && ferror(file))
+        r = gb_cli_refused(cli, GB_CLI_USAGE, "the configuration file %s cannot be read: %s", ret->path,
+                           strerror(errno));
     fclose(file);
-    return rc == GB_CLI_DONE ? check_whole(&r) : rc;
+    return r == GB_CLI_DONE ? check_whole(&reader) : r;
 }
 
 void gb_cli_config_done(struct gb_cli_config *config) {
@@ -364,23 +364,23 @@ const struct gb_cli_section *gb_cli_config_named(struct gb_cli *cli, unsigned ki
     struct gb_nearest nearest;
     size_t i;
 
-    if (found != NULL)
+    if (found)
         return found;
-    if (config->path == NULL) {
+    if (!config->path) {
         gb_cli_refused(cli, GB_CLI_USAGE,
                        "%s %s: there is no configuration file; one with [%s %s] is to be ~/.config/" GB_CLI_CONFIG_FILE
                        " or what --config names",
                        option, name, kind_name(kind), name);
         return NULL;
     }
-    if (kind == HOST && gb_cli_config_find(config, GROUP, name) != NULL) {
+    if (kind == HOST && gb_cli_config_find(config, GROUP, name)) {
         gb_cli_refused(cli, GB_CLI_USAGE,
                        "%s has no [host %s], but a group of this name: --group %s runs the command on "
                        "each of its hosts",
                        config->path, name, name);
         return NULL;
     }
-    if (kind == GROUP && gb_cli_config_find(config, HOST, name) != NULL) {
+    if (kind == GROUP && gb_cli_config_find(config, HOST, name)) {
         gb_cli_refused(cli, GB_CLI_USAGE, "%s has no [group %s], but a host of this name: --host %s", config->path,
                        name, name);
         return NULL;
@@ -397,30 +397,29 @@ const struct gb_cli_section *gb_cli_config_named(struct gb_cli *cli, unsigned ki
 /* --- settings: an option, the environment, the file --------------------------------------------------------------- */
 
 static const char *environment(const char *name) {
-    const char *value = name != NULL ? getenv(name) : NULL;
+    const char *value = name ? getenv(name) : NULL;
 
-    return value != NULL && value[0] != '\0' ? value : NULL;
+    return value && value[0] != '\0' ? value : NULL;
 }
 
 int gb_cli_config_scope(struct gb_cli *cli, struct gb_cli_config_scope *ret) {
     const struct gb_cli_options *o = &cli->options;
     const char *variable = environment("GPUBUF_HOST");
     const char *usual = cli->config->sections[0].values[GB_CLI_CONFIG_DEFAULT_HOST];
-    bool given = o->url != NULL || o->socket != NULL;
-    const char *name = o->host != NULL ? o->host : given ? NULL : variable;
+    bool given = o->url || o->socket;
+    const char *name = o->host ? o->host : given ? NULL : variable;
 
     *ret = (struct gb_cli_config_scope){.elsewhere = given};
-    if (o->host != NULL && o->url != NULL)
+    if (o->host && o->url)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--host and --url both say which daemon: give one of them");
-    if (name != NULL) {
+    if (name) {
         ret->named = true;
         ret->elsewhere = false;
-        ret->host = gb_cli_config_named(cli, GB_CLI_CONFIG_HOST, o->host != NULL ? "--host" : "GPUBUF_HOST", name);
-        return ret->host != NULL ? GB_CLI_DONE : GB_CLI_USAGE;
+        ret->host = gb_cli_config_named(cli, GB_CLI_CONFIG_HOST, o->host ? "--host" : "GPUBUF_HOST", name);
+        return ret->host ? GB_CLI_DONE : GB_CLI_USAGE;
     }
-    ret->elsewhere = given || environment("GPUBUF_URL") != NULL || environment("GPUBUF_SOCKET") != NULL ||
-                     environment("GPUBUF_FLEET") != NULL;
-    if (!ret->elsewhere && usual != NULL)
+    ret->elsewhere = given || environment("GPUBUF_URL") || environment("GPUBUF_SOCKET") || environment("GPUBUF_FLEET");
+    if (!ret->elsewhere && usual)
         ret->host = gb_cli_config_find(cli->config, GB_CLI_CONFIG_HOST, usual);
     return GB_CLI_DONE;
 }
@@ -428,7 +427,7 @@ int gb_cli_config_scope(struct gb_cli *cli, struct gb_cli_config_scope *ret) {
 /* A token and the file of one are the same setting. */
 static bool says(const struct gb_cli_section *section, enum gb_cli_config_id id) {
     if (id == GB_CLI_CONFIG_TOKEN || id == GB_CLI_CONFIG_TOKEN_FILE)
-        return section->values[GB_CLI_CONFIG_TOKEN] != NULL || section->values[GB_CLI_CONFIG_TOKEN_FILE] != NULL;
+        return section->values[GB_CLI_CONFIG_TOKEN] || section->values[GB_CLI_CONFIG_TOKEN_FILE];
     return section->values[id] != NULL;
 }
 
@@ -442,17 +441,17 @@ struct gb_cli_config_value gb_cli_config_value(const struct gb_cli *cli, const s
                                                enum gb_cli_config_id id) {
     const struct gb_cli_config_spec *spec = &gb_cli_config_specs[id];
     const struct gb_cli_section *top = &cli->config->sections[0];
-    bool own = scope->host != NULL && says(scope->host, id);
+    bool own = scope->host && says(scope->host, id);
     const struct gb_cli_section *section = own ? scope->host : top;
     const char *variable = environment(spec->environment);
 
     if (option_given(&cli->options, id))
         return (struct gb_cli_config_value){.from = GB_CLI_FROM_OPTION};
-    if (id == GB_CLI_CONFIG_URL && scope->host != NULL && !own) /* the name is the address */
+    if (id == GB_CLI_CONFIG_URL && scope->host && !own) /* the name is the address */
         return (struct gb_cli_config_value){GB_CLI_FROM_FILE, scope->host->name, scope->host->line};
-    if (variable != NULL && !(own && scope->named))
+    if (variable && !(own && scope->named))
         return (struct gb_cli_config_value){.from = GB_CLI_FROM_ENVIRONMENT, .text = variable};
-    if (section->values[id] == NULL || (scope->elsewhere && (spec->what & GB_CLI_CONFIG_ACCESS)))
+    if (!section->values[id] || (scope->elsewhere && (spec->what & GB_CLI_CONFIG_ACCESS)))
         return (struct gb_cli_config_value){.from = GB_CLI_FROM_NOWHERE};
     return (struct gb_cli_config_value){GB_CLI_FROM_FILE, section->values[id], section->lines[id]};
 }
@@ -530,11 +529,11 @@ static void add_setting(const struct gb_cli *cli, json_t *items, const struct gb
 
     if (value.from == GB_CLI_FROM_NOWHERE)
         value.text = built_in[id];
-    if ((value.from == GB_CLI_FROM_NOWHERE && value.text == NULL) ||
+    if ((value.from == GB_CLI_FROM_NOWHERE && !value.text) ||
         (id == GB_CLI_CONFIG_TOKEN && value.from == GB_CLI_FROM_OPTION) ||
         (id == GB_CLI_CONFIG_TOKEN_FILE && value.from == GB_CLI_FROM_ENVIRONMENT))
         return;
-    from_text(cli, id, &value, from, sizeof from);
+    from_text(cli, id, &value, from, sizeof(from));
     if (spec->what & GB_CLI_CONFIG_SECRET)
         text = strdup(HIDDEN);
     else
@@ -570,8 +569,7 @@ static void show_section(const struct gb_cli_section *section, json_t *hosts, js
     const char *url = section->values[GB_CLI_CONFIG_URL];
 
     if (section->kind == GB_CLI_CONFIG_HOST)
-        json_array_append_new(hosts,
-                              json_pack("{s:s, s:s}", "host", section->name, "url", url != NULL ? url : section->name));
+        json_array_append_new(hosts, json_pack("{s:s, s:s}", "host", section->name, "url", url ? url : section->name));
     else if (section->kind == GB_CLI_CONFIG_GROUP)
         json_array_append_new(groups, json_pack("{s:s, s:o}", "group", section->name, "hosts",
                                                 names_of(section->values[GB_CLI_CONFIG_HOSTS])));
@@ -588,12 +586,12 @@ static void put(struct gb_cli *cli, json_t *all) {
     size_t k;
 
     printf("file: ");
-    gb_cli_put(stdout, cli->config->path != NULL ? cli->config->path : "none");
+    gb_cli_put(stdout, cli->config->path ? cli->config->path : "none");
     printf("\n\n");
-    gb_cli_table(stdout, settings, sizeof settings / sizeof settings[0], json_object_get(all, "settings"));
+    gb_cli_table(stdout, settings, sizeof(settings) / sizeof(settings[0]), json_object_get(all, "settings"));
     if (json_array_size(json_object_get(all, "hosts")) > 0) {
         printf("\n");
-        gb_cli_table(stdout, hosts, sizeof hosts / sizeof hosts[0], json_object_get(all, "hosts"));
+        gb_cli_table(stdout, hosts, sizeof(hosts) / sizeof(hosts[0]), json_object_get(all, "hosts"));
     }
     json_array_foreach(json_object_get(all, "groups"), i, group) {
         printf("%sgroup ", i == 0 ? "\n" : "");
@@ -610,7 +608,7 @@ static void put(struct gb_cli *cli, json_t *all) {
 /* Needs no daemon: cli->client is NULL. */
 int gb_cli_run_config(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_config_scope scope;
-    int rc = gb_cli_config_scope(cli, &scope);
+    int r = gb_cli_config_scope(cli, &scope);
     json_t *hosts;
     json_t *groups;
     json_t *all;
@@ -618,14 +616,14 @@ int gb_cli_run_config(struct gb_cli *cli, int argc, char **argv) {
 
     (void)argc;
     (void)argv;
-    if (rc != GB_CLI_DONE)
-        return rc;
+    if (r != GB_CLI_DONE)
+        return r;
     hosts = json_array();
     groups = json_array();
     for (i = 1; i < cli->config->count; i++)
         show_section(&cli->config->sections[i], hosts, groups);
     all = json_pack("{s:s?, s:s?, s:o, s:o, s:o}", "file", cli->config->path, "host",
-                    scope.host != NULL ? scope.host->name : NULL, "settings", settings_of(cli, &scope), "hosts", hosts,
+                    scope.host ? scope.host->name : NULL, "settings", settings_of(cli, &scope), "hosts", hosts,
                     "groups", groups);
     if (cli->options.json)
         gb_cli_json(stdout, all);

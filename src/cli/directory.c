@@ -21,7 +21,7 @@
 
 static json_t *encoded(const char *text) {
     char *out = gb_base64(text, strlen(text), false);
-    json_t *value = out != NULL ? json_string(out) : NULL;
+    json_t *value = out ? json_string(out) : NULL;
 
     free(out);
     return value;
@@ -33,7 +33,7 @@ static json_t *decoded(const char *text) {
     json_t *value;
     char *out;
 
-    if (text == NULL || !gb_base64_read(text, strlen(text), false, &out, &bytes))
+    if (!text || !gb_base64_read(text, strlen(text), false, &out, &bytes))
         return NULL;
     value = json_loadb(out, bytes, 0, NULL);
     free(out);
@@ -46,7 +46,7 @@ static json_t *decoded(const char *text) {
 static void post(struct gb_cli *cli, const char *url, const char *authorization, const char *body,
                  struct gb_http_ask *ret) {
     const struct gb_cli_options *o = &cli->options;
-    struct gb_http_tls tls = {.ca = o->cacert, .cert = o->cert, .key = o->key != NULL ? o->key : o->cert};
+    struct gb_http_tls tls = {.ca = o->cacert, .cert = o->cert, .key = o->key ? o->key : o->cert};
 
     *ret = (struct gb_http_ask){.method = "POST", .url = url, .body = body, .body_bytes = strlen(body), .tls = &tls};
     ret->proxied = true;
@@ -55,7 +55,7 @@ static void post(struct gb_cli *cli, const char *url, const char *authorization,
                     : o->timeout > 0           ? (unsigned)(o->timeout + 0.999) * 1000
                                                : ANSWER_MS;
     ret->answer_max = ANSWER_MAX;
-    if (authorization != NULL)
+    if (authorization)
         gb_http_ask_header(ret, authorization);
     gb_http_ask_perform(ret);
     ret->tls = NULL;
@@ -71,12 +71,12 @@ static json_t *ask_path(struct gb_cli *cli, const char *endpoint, const char *pa
 
     while (n > 0 && endpoint[n - 1] == '/')
         n--;
-    snprintf(url, sizeof url, "%.*s%s", (int)n, endpoint, path);
+    snprintf(url, sizeof(url), "%.*s%s", (int)n, endpoint, path);
     post(cli, url, authorization, body, &answer);
     if (answer.outcome != GB_HTTP_OK)
         gb_cli_error(cli, GPUBUF_CANNOT_CONNECT, "etcd at %s does not answer: %s", endpoint, answer.said);
     else
-        value = json_loadb(answer.answer != NULL ? answer.answer : "", answer.bytes, 0, NULL);
+        value = json_loadb(answer.answer ? answer.answer : "", answer.bytes, 0, NULL);
     if (answer.outcome == GB_HTTP_OK && (answer.status != 200 || !json_is_object(value))) {
         const char *why = gb_cli_text(value, "message");
 
@@ -98,23 +98,23 @@ static char *log_in(struct gb_cli *cli, const char *endpoint) {
     const char *path = cli->options.etcd_user;
     const char *why = NULL;
     char *user = gb_cli_read_token(path, &why);
-    char *colon = user != NULL ? strchr(user, ':') : NULL;
+    char *colon = user ? strchr(user, ':') : NULL;
     json_t *body = NULL;
     json_t *answer = NULL;
     char *header = NULL;
     char *text = NULL;
 
-    if (colon != NULL) {
+    if (colon) {
         *colon = '\0';
         body = json_pack("{s:s, s:s}", "name", user, "password", colon + 1);
-        text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+        text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     }
-    if (text != NULL)
+    if (text)
         answer = ask_path(cli, endpoint, "/v3/auth/authenticate", NULL, text);
     else
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--etcd-user %s: %s", path,
-                     user == NULL ? why : "the first line is not NAME:PASSWORD");
-    if (answer != NULL && asprintf(&header, "Authorization: %s", gb_cli_text(answer, "token")) < 0)
+                     !user ? why : "the first line is not NAME:PASSWORD");
+    if (answer && asprintf(&header, "Authorization: %s", gb_cli_text(answer, "token")) < 0)
         header = NULL;
     json_decref(answer);
     json_decref(body);
@@ -127,9 +127,9 @@ static json_t *ask(struct gb_cli *cli, const char *endpoint, const char *body) {
     char *header = NULL;
     json_t *value;
 
-    if (cli->options.etcd_user != NULL) {
+    if (cli->options.etcd_user) {
         header = log_in(cli, endpoint);
-        if (header == NULL)
+        if (!header)
             return NULL;
     }
     value = ask_path(cli, endpoint, "/v3/kv/txn", header, body);
@@ -142,14 +142,14 @@ static json_t *ask_any(struct gb_cli *cli, const char *endpoints, const char *bo
     char endpoint[512];
 
     gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--etcd names no address: it is http[s]://HOST:PORT[,...]");
-    while (value == NULL && *endpoints != '\0') {
+    while (!value && *endpoints != '\0') {
         size_t n = strcspn(endpoints, ",");
 
-        if (n > 0 && n < sizeof endpoint) {
-            snprintf(endpoint, sizeof endpoint, "%.*s", (int)n, endpoints);
+        if (n > 0 && n < sizeof(endpoint)) {
+            snprintf(endpoint, sizeof(endpoint), "%.*s", (int)n, endpoints);
             value = ask(cli, endpoint, body);
         }
-        if (value == NULL && cli->error.code != GPUBUF_CANNOT_CONNECT)
+        if (!value && cli->error.code != GPUBUF_CANNOT_CONNECT)
             return NULL;
         endpoints += n + (endpoints[n] == ',');
     }
@@ -161,7 +161,7 @@ static json_t *ask_any(struct gb_cli *cli, const char *endpoints, const char *bo
 static int make_uuid(char ret[UUID_SIZE]) {
     unsigned char b[16];
 
-    if (getrandom(b, sizeof b, 0) != sizeof b)
+    if (getrandom(b, sizeof(b), 0) != sizeof(b))
         return -1;
     b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* RFC 4122: at random */
     b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
@@ -176,12 +176,12 @@ static char *request_of(const char *fleet, const char *uuid) {
     json_t *body;
     char *text;
 
-    snprintf(key, sizeof key, "/gpubuf/%s/meta", fleet);
-    snprintf(record, sizeof record, "{\"uuid\":\"%s\",\"schema\":1}", uuid);
+    snprintf(key, sizeof(key), "/gpubuf/%s/meta", fleet);
+    snprintf(record, sizeof(record), "{\"uuid\":\"%s\",\"schema\":1}", uuid);
     body = json_pack("{s:[{s:o, s:s, s:s, s:s}], s:[{s:{s:o, s:o}}], s:[{s:{s:o}}]}", "compare", "key", encoded(key),
                      "target", "CREATE", "result", "EQUAL", "create_revision", "0", "success", "request_put", "key",
                      encoded(key), "value", encoded(record), "failure", "request_range", "key", encoded(key));
-    text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_decref(body);
     return text;
 }
@@ -191,7 +191,7 @@ static json_t *record_there(struct gb_cli *cli, json_t *answer) {
     json_t *pair = json_array_get(json_object_get(range, "kvs"), 0);
     json_t *record = decoded(json_string_value(json_object_get(pair, "value")));
 
-    if (record == NULL || gb_cli_text(record, "uuid")[0] == '\0') {
+    if (!record || gb_cli_text(record, "uuid")[0] == '\0') {
         gb_cli_error(cli, GPUBUF_BAD_ANSWER, "etcd has another record where that of the fleet is to be");
         json_decref(record);
         return NULL;
@@ -215,20 +215,20 @@ static json_t *etcd_init(struct gb_cli *cli, const char *endpoints, const char *
                      NAME_MAX_BYTES);
         return NULL;
     }
-    if (known != NULL) {
-        snprintf(uuid, sizeof uuid, "%s", known);
+    if (known) {
+        snprintf(uuid, sizeof(uuid), "%s", known);
     } else if (make_uuid(uuid) < 0) {
         gb_cli_error(cli, GPUBUF_INPUT_FAILED, "the kernel gives no random bytes: %s", strerror(errno));
         return NULL;
     }
     body = request_of(fleet, uuid);
-    if (body == NULL)
+    if (!body)
         gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
     else
         answer = ask_any(cli, endpoints, body);
     free(body);
     *ret_made = json_is_true(json_object_get(answer, "succeeded"));
-    if (answer != NULL)
+    if (answer)
         record = *ret_made ? json_pack("{s:s, s:i}", "uuid", uuid, "schema", 1) : record_there(cli, answer);
     json_decref(answer);
     return record;
@@ -279,8 +279,8 @@ static int take_uuid(struct gb_cli *cli, struct asked *asked, json_t *told) {
                             "node \"%s\" knows its fleet by the uuid %s, and %s%s%s says %s: name nodes of one fleet",
                             node, uuid, asked->node[0] != '\0' ? "node \"" : "--uuid", asked->node,
                             asked->node[0] != '\0' ? "\"" : "", asked->uuid);
-    snprintf(asked->uuid, sizeof asked->uuid, "%.36s", uuid);
-    snprintf(asked->node, sizeof asked->node, "%s", node);
+    snprintf(asked->uuid, sizeof(asked->uuid), "%.36s", uuid);
+    snprintf(asked->node, sizeof(asked->node), "%s", node);
     return 0;
 }
 
@@ -289,17 +289,17 @@ static int ask_node(struct gb_cli *cli, const char *url, struct asked *asked) {
     struct gpubuf_error err = {.code = GPUBUF_OK};
     gpubuf_client *client;
     json_t *told = NULL;
-    int rc;
+    int r;
 
     asked->count++;
     if (gb_cli_fleet_open(cli, url, &client) < 0)
         return -1;
-    rc = gpubuf_request(client, "GET", "/v1/fleet", NULL, NULL, 0, &err);
+    r = gpubuf_request(client, "GET", "/v1/fleet", NULL, NULL, 0, &err);
     answer = gpubuf_answer_of(client);
-    if (rc == 0)
+    if (r == 0)
         told = json_loadb(answer->body, answer->bytes, 0, NULL);
     gpubuf_close(client);
-    if (rc < 0)
+    if (r < 0)
         pass_over(url, err.detail[0] != '\0' ? err.detail : err.title);
     else if (gb_cli_text(told, "state")[0] == '\0')
         pass_over(url, "the answer is not what a gpubufd says");
@@ -308,35 +308,35 @@ static int ask_node(struct gb_cli *cli, const char *url, struct asked *asked) {
     else if (gb_cli_text(told, "fleet_uuid")[0] == '\0')
         pass_over(url, "it has joined no fleet yet, and does not know the uuid");
     else
-        rc = take_uuid(cli, asked, told);
+        r = take_uuid(cli, asked, told);
     json_decref(told);
-    return rc < 0 && err.code == GPUBUF_OK ? -1 : 0;
+    return r < 0 && err.code == GPUBUF_OK ? -1 : 0;
 }
 
 /* Those of --url, else of GPUBUF_FLEET. */
 static int ask_nodes(struct gb_cli *cli, struct asked *asked) {
-    const char *list = cli->options.url != NULL ? cli->options.url : getenv("GPUBUF_FLEET");
-    char *copy = strdup(list != NULL ? list : "");
+    const char *list = cli->options.url ? cli->options.url : getenv("GPUBUF_FLEET");
+    char *copy = strdup(list ? list : "");
     char *rest = copy;
     char *url;
-    int rc = copy != NULL ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    int r = copy ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
 
-    while (rc == 0 && (url = strsep(&rest, ", ")) != NULL) {
+    while (r == 0 && (url = strsep(&rest, ", "))) {
         if (url[0] != '\0')
-            rc = ask_node(cli, url, asked);
+            r = ask_node(cli, url, asked);
     }
     free(copy);
-    return rc;
+    return r;
 }
 
 /* The uuid that the record is to have again. The exit status of what was said, or GB_CLI_DONE. */
 static int find_uuid(struct gb_cli *cli, struct asked *asked) {
     const char *given = cli->options.uuid;
 
-    if (given != NULL && !is_uuid(given))
+    if (given && !is_uuid(given))
         return gb_cli_refused(cli, GB_CLI_USAGE, "--uuid \"%.64s\" is no uuid: 8-4-4-4-12 hexadecimal digits", given);
-    if (given != NULL)
-        snprintf(asked->uuid, sizeof asked->uuid, "%s", given);
+    if (given)
+        snprintf(asked->uuid, sizeof(asked->uuid), "%s", given);
     if (ask_nodes(cli, asked) < 0)
         return gb_cli_failed(cli);
     if (asked->uuid[0] != '\0')
@@ -351,7 +351,7 @@ static int find_uuid(struct gb_cli *cli, struct asked *asked) {
 }
 
 static int refuse_other(struct gb_cli *cli, const struct asked *asked, json_t *meta) {
-    int rc =
+    int r =
         gb_cli_refused(cli, GB_CLI_FAILED,
                        "etcd has a record of the fleet \"%s\" with another uuid: %s, and the nodes' is %s. Is it the "
                        "etcd of these nodes? If that record was made by mistake, \"etcdctl del "
@@ -359,7 +359,7 @@ static int refuse_other(struct gb_cli *cli, const struct asked *asked, json_t *m
                        asked->fleet, gb_cli_text(meta, "uuid"), asked->uuid, asked->fleet);
 
     json_decref(meta);
-    return rc;
+    return r;
 }
 
 static void put_made(const struct gb_cli *cli, const char *fleet, json_t *meta, bool made) {
@@ -378,21 +378,21 @@ static void put_made(const struct gb_cli *cli, const char *fleet, json_t *meta, 
 
 int gb_cli_fleet_init(struct gb_cli *cli) {
     const struct gb_cli_options *o = &cli->options;
-    struct asked asked = {.fleet = o->fleet_name != NULL ? o->fleet_name : "main"};
-    int rc = GB_CLI_DONE;
+    struct asked asked = {.fleet = o->fleet_name ? o->fleet_name : "main"};
+    int r = GB_CLI_DONE;
     bool made = false;
     json_t *meta;
 
-    if (o->etcd == NULL)
+    if (!o->etcd)
         return gb_cli_refused(cli, GB_CLI_USAGE, "fleet init takes --etcd URL[,URL], the addresses of etcd");
-    if (o->uuid != NULL && !o->rebuild)
+    if (o->uuid && !o->rebuild)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--uuid goes with --rebuild: a new fleet gets a uuid of its own");
     if (o->rebuild)
-        rc = find_uuid(cli, &asked);
-    if (rc != GB_CLI_DONE)
-        return rc;
+        r = find_uuid(cli, &asked);
+    if (r != GB_CLI_DONE)
+        return r;
     meta = etcd_init(cli, o->etcd, asked.fleet, o->rebuild ? asked.uuid : NULL, &made);
-    if (meta == NULL)
+    if (!meta)
         return gb_cli_failed(cli);
     if (o->rebuild && strcmp(gb_cli_text(meta, "uuid"), asked.uuid) != 0)
         return refuse_other(cli, &asked, meta);

@@ -61,7 +61,7 @@ static void add_check(struct doctor *doctor, const char *check, bool good, const
     va_list args;
 
     va_start(args, detail);
-    vsnprintf(text, sizeof text, detail, args);
+    vsnprintf(text, sizeof(text), detail, args);
     va_end(args);
     json_array_append_new(doctor->checks, json_pack("{s:s, s:b, s:s, s:o}", "check", check, "ok", good, "detail", text,
                                                     "remedy", good ? json_null() : json_string(remedy)));
@@ -74,7 +74,7 @@ static void skip_check(struct doctor *doctor, const char *check, const char *det
     va_list args;
 
     va_start(args, detail);
-    vsnprintf(text, sizeof text, detail, args);
+    vsnprintf(text, sizeof(text), detail, args);
     va_end(args);
     json_array_append_new(doctor->checks,
                           json_pack("{s:s, s:n, s:s, s:n}", "check", check, "ok", "detail", text, "remedy"));
@@ -88,11 +88,11 @@ static unsigned long pci_number(const char *device, const char *file) {
     char text[32] = "";
     FILE *in;
 
-    snprintf(path, sizeof path, "%s/%s", device, file);
+    snprintf(path, sizeof(path), "%s/%s", device, file);
     in = fopen(path, "re");
-    if (in == NULL)
+    if (!in)
         return 0;
-    if (fgets(text, sizeof text, in) == NULL)
+    if (!fgets(text, sizeof(text), in))
         text[0] = '\0';
     fclose(in);
     return strtoul(text, NULL, 16);
@@ -116,7 +116,7 @@ static bool has_gpu(void) {
     static const char *const signs[] = {KERNEL_FILE, "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu"};
     size_t i;
 
-    for (i = 0; i < sizeof signs / sizeof signs[0]; i++)
+    for (i = 0; i < sizeof(signs) / sizeof(signs[0]); i++)
         if (access(signs[i], F_OK) == 0)
             return true;
     return on_the_bus();
@@ -136,9 +136,9 @@ static void check_nodes(struct doctor *doctor) {
     size_t at = 0;
     size_t i;
 
-    for (i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
+    for (i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
         if (access(nodes[i], R_OK | W_OK) != 0)
-            at += (size_t)snprintf(detail + at, sizeof detail - at, "%s%s: %s", at > 0 ? "; " : "", nodes[i],
+            at += (size_t)snprintf(detail + at, sizeof(detail) - at, "%s%s: %s", at > 0 ? "; " : "", nodes[i],
                                    strerror(errno));
     add_check(doctor, "device files", detail[0] == '\0',
               "load the driver (nvidia-modprobe -u -c 0), give the container its devices, or this user the right to "
@@ -151,9 +151,9 @@ static void check_library(struct doctor *doctor) {
     int (*init)(unsigned) = NULL;
     int (*count)(int *) = NULL;
     int devices = 0;
-    int rc;
+    int r;
 
-    if (library == NULL) {
+    if (!library) {
         add_check(doctor, "libcuda", false,
                   "install the driver's user-space library, or give it to the container (the NVIDIA container toolkit)",
                   "%s", dlerror());
@@ -161,12 +161,12 @@ static void check_library(struct doctor *doctor) {
     }
     *(void **)&init = dlsym(library, "cuInit");
     *(void **)&count = dlsym(library, "cuDeviceGetCount");
-    rc = init != NULL && count != NULL ? init(0) : -1;
-    if (rc == 0)
-        rc = count(&devices);
-    add_check(doctor, "libcuda", rc == 0 && devices > 0,
+    r = init && count ? init(0) : -1;
+    if (r == 0)
+        r = count(&devices);
+    add_check(doctor, "libcuda", r == 0 && devices > 0,
               "the library's version must fit the kernel driver's, and CUDA_VISIBLE_DEVICES must leave a device",
-              "libcuda.so.1: CUDA says %d, %d devices", rc, devices);
+              "libcuda.so.1: CUDA says %d, %d devices", r, devices);
     dlclose(library);
 }
 
@@ -176,7 +176,7 @@ static void check_driver(struct doctor *doctor) {
     size_t i;
 
     if (!doctor->gpu) {
-        for (i = 0; i < sizeof checks / sizeof checks[0]; i++)
+        for (i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
             skip_check(doctor, checks[i], "no GPU of NVIDIA is to be seen on this machine");
         return;
     }
@@ -192,13 +192,13 @@ static void host_of(const char *url, char *ret, size_t size) {
     const char *at = strstr(url, "://");
     size_t n;
 
-    at = at != NULL ? at + 3 : url;
+    at = at ? at + 3 : url;
     n = at[0] == '[' ? strcspn(++at, "]") : strcspn(at, ":/");
     snprintf(ret, size, "%.*s", (int)n, at);
 }
 
 static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
-    if (a == NULL || b == NULL || a->sa_family != b->sa_family)
+    if (!a || !b || a->sa_family != b->sa_family)
         return false;
     if (a->sa_family == AF_INET)
         return memcmp(&((const struct sockaddr_in *)a)->sin_addr, &((const struct sockaddr_in *)b)->sin_addr,
@@ -215,7 +215,7 @@ static bool is_own(const struct sockaddr *address, const struct ifaddrs *interfa
     if (address->sa_family == AF_INET &&
         ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET)
         return true;
-    for (at = interfaces; at != NULL; at = at->ifa_next)
+    for (at = interfaces; at; at = at->ifa_next)
         if (same_address(at->ifa_addr, address))
             return true;
     return false;
@@ -230,7 +230,7 @@ bool gb_cli_doctor_is_here(const char *url) {
 
     if (strncmp(url, "unix:", 5) == 0)
         return true;
-    host_of(url, host, sizeof host);
+    host_of(url, host, sizeof(host));
     if (getaddrinfo(host, NULL, &how, &found) != 0)
         return strcasecmp(host, "localhost") == 0;
     if (getifaddrs(&interfaces) < 0)
@@ -258,9 +258,9 @@ static const char *hint(struct doctor *doctor, const char *otherwise) {
     const char *text = gb_cli_hint(doctor->cli);
     size_t n;
 
-    if (text == NULL)
+    if (!text)
         return otherwise;
-    snprintf(doctor->remedy, sizeof doctor->remedy, "%c%s", tolower((unsigned char)text[0]), text + 1);
+    snprintf(doctor->remedy, sizeof(doctor->remedy), "%c%s", tolower((unsigned char)text[0]), text + 1);
     n = strlen(doctor->remedy);
     if (n > 0 && doctor->remedy[n - 1] == '.')
         doctor->remedy[n - 1] = '\0';
@@ -313,7 +313,7 @@ static void check_certificate(struct doctor *doctor) {
     bool expired = peer->left_s < 0;
     char host[HOST_SIZE];
 
-    host_of(gpubuf_url(doctor->cli->client), host, sizeof host);
+    host_of(gpubuf_url(doctor->cli->client), host, sizeof(host));
     add_check(doctor, "certificate", peer->trusted,
               expired ? "\"gpubufd tls renew\" makes it again with the same key" : remedy_of_trust(peer),
               peer->trusted ? "%s, issued by %s" : "%s, issued by %s: it %s", peer->subject, peer->issuer, peer->why);
@@ -354,7 +354,7 @@ static void check_answer(struct doctor *doctor) {
     json_decref(answer);
     if (doctor->reached)
         add_check(doctor, "daemon", true, "", "%s answers within %.1f ms", url, gpubuf_answer_of(cli->client)->took_ms);
-    else if (strstr(cli->error.detail, url) != NULL)
+    else if (strstr(cli->error.detail, url))
         add_check(doctor, "daemon", false, remedy_of(doctor, ANOTHER), "%s", cli->error.detail);
     else
         add_check(doctor, "daemon", false, remedy_of(doctor, ANOTHER), "%s: %s", url, cli->error.detail);
@@ -362,7 +362,7 @@ static void check_answer(struct doctor *doctor) {
 
 static void check_access(struct doctor *doctor) {
     doctor->root = gb_cli_request(doctor->cli, "GET", "/v1", NULL);
-    if (doctor->root != NULL)
+    if (doctor->root)
         add_check(doctor, "access", true, "", "the daemon lets us in");
     else if (doctor->cli->error.code == GPUBUF_FORBIDDEN)
         add_check(doctor, "access", false, SCOPE_REMEDY, "the token is in force, but: %s", doctor->cli->error.detail);
@@ -391,13 +391,13 @@ static bool check_socket(struct doctor *doctor, const char *path) {
                    gpubuf_url(doctor->cli->client));
         return false;
     }
-    if (path == NULL && doctor->named) {
+    if (!path && doctor->named) {
         skip_check(doctor, "UNIX socket",
                    "none is where gpubufd puts it by default, so that sharing was not looked at: name it with "
                    "--socket PATH or GPUBUF_SOCKET");
         return false;
     }
-    if (path == NULL) {
+    if (!path) {
         add_check(doctor, "UNIX socket", false,
                   "name it with --socket PATH or GPUBUF_SOCKET (gpubufd --socket, by default gpubufd.sock in its state "
                   "directory)",
@@ -432,23 +432,22 @@ static bool check_same(struct doctor *doctor, gpubuf_client *client) {
     cli->client = client;
     root = gb_cli_request(cli, "GET", "/v1", NULL);
     cli->client = before;
-    if (root == NULL && cli->error.code == GPUBUF_FORBIDDEN) {
+    if (!root && cli->error.code == GPUBUF_FORBIDDEN) {
         add_check(doctor, "socket's daemon", false, SCOPE_REMEDY, "%s", cli->error.detail);
         return false;
     }
-    good = root != NULL && (doctor->root == NULL ||
-                            strcmp(gb_cli_text(root, "started_at"), gb_cli_text(doctor->root, "started_at")) == 0);
+    good = root &&
+           (!doctor->root || strcmp(gb_cli_text(root, "started_at"), gb_cli_text(doctor->root, "started_at")) == 0);
     if (!good && doctor->named && !doctor->socket_named)
         skip_check(doctor, "socket's daemon",
                    "%s is not known to be of the daemon at the URL, so that sharing was not looked at: name its "
                    "own with --socket PATH or GPUBUF_SOCKET",
                    gpubuf_socket(before));
     else
-        add_check(doctor, "socket's daemon", good, root == NULL ? remedy_of(doctor, ANOTHER_SOCKET) : ANOTHER_SOCKET,
-                  "%s",
-                  root == NULL ? cli->error.detail
-                  : good       ? "answers, and is the one of the URL"
-                               : "another daemon answers there than at the URL");
+        add_check(doctor, "socket's daemon", good, !root ? remedy_of(doctor, ANOTHER_SOCKET) : ANOTHER_SOCKET, "%s",
+                  !root  ? cli->error.detail
+                  : good ? "answers, and is the one of the URL"
+                         : "another daemon answers there than at the URL");
     json_decref(root);
     return good;
 }
@@ -458,8 +457,8 @@ static void look_at_mapping(struct doctor *doctor, gpubuf_client *client, const 
     struct gpubuf_map_params params = {.ways = GPUBUF_WAY_MEMFD};
     gpubuf_mapping *mapping = NULL;
     const struct gpubuf_mapping_info *info;
-    int rc = gpubuf_map(client, doctor->cli->session, name, &params, &mapping, err);
-    bool may = rc == 0 || (err->code != GPUBUF_MAP_NOT_PERMITTED && err->code != GPUBUF_FORBIDDEN);
+    int r = gpubuf_map(client, doctor->cli->session, name, &params, &mapping, err);
+    bool may = r == 0 || (err->code != GPUBUF_MAP_NOT_PERMITTED && err->code != GPUBUF_FORBIDDEN);
 
     add_check(doctor, "right to map", may,
               err->code == GPUBUF_FORBIDDEN
@@ -469,14 +468,14 @@ static void look_at_mapping(struct doctor *doctor, gpubuf_client *client, const 
               "user %u, group %u: %s", (unsigned)geteuid(), (unsigned)getegid(), may ? "not refused" : err->detail);
     if (!may)
         return;
-    if (rc < 0) {
+    if (r < 0) {
         add_check(doctor, "memfd", false, "see what the daemon's log says of it; requests go on working", "%s",
                   err->detail);
         return;
     }
     info = gpubuf_mapping_info_of(mapping);
     add_check(doctor, "memfd",
-              info->memory != NULL && info->bytes == PROBE_BYTES && memcmp(info->memory, bytes, PROBE_BYTES) == 0,
+              info->memory && info->bytes == PROBE_BYTES && memcmp(info->memory, bytes, PROBE_BYTES) == 0,
               "this is a defect: please report it with both versions", "%d bytes mapped and compared", PROBE_BYTES);
     (void)gpubuf_unmap(mapping, NULL);
 }
@@ -488,10 +487,10 @@ static void check_mapping(struct doctor *doctor, gpubuf_client *client) {
     char name[64];
     size_t i;
 
-    for (i = 0; i < sizeof bytes; i++)
+    for (i = 0; i < sizeof(bytes); i++)
         bytes[i] = (unsigned char)(i * 31 + i / 251);
-    snprintf(name, sizeof name, "gpubuf-doctor-%d", (int)getpid());
-    if (gpubuf_put(client, doctor->cli->session, name, gpubuf_from_memory(bytes, sizeof bytes), &put, NULL,
+    snprintf(name, sizeof(name), "gpubuf-doctor-%d", (int)getpid());
+    if (gpubuf_put(client, doctor->cli->session, name, gpubuf_from_memory(bytes, sizeof(bytes)), &put, NULL,
                    &doctor->cli->error) < 0) {
         add_check(doctor, "memfd", false,
                   doctor->cli->error.code == GPUBUF_FORBIDDEN
@@ -515,7 +514,7 @@ static void check_sharing(struct doctor *doctor) {
 
     if (!check_socket(doctor, path))
         return;
-    snprintf(url, sizeof url, "unix://%s", path);
+    snprintf(url, sizeof(url), "unix://%s", path);
     if (gb_cli_open(doctor->cli, url, NULL, &client) < 0)
         add_check(doctor, "socket's daemon", false, remedy_of(doctor, ANOTHER_SOCKET), "%s", doctor->cli->error.detail);
     else if (check_same(doctor, client))
@@ -537,7 +536,7 @@ static void check_ready(struct doctor *doctor) {
     json_t *answer = gb_cli_request(doctor->cli, "GET", "/readyz", NULL);
 
     add_check(doctor, "ready", answer != NULL, "curl its /readyz?verbose for the check that fails; see its log", "%s",
-              answer != NULL ? gb_cli_text(answer, "status") : doctor->cli->error.detail);
+              answer ? gb_cli_text(answer, "status") : doctor->cli->error.detail);
     json_decref(answer);
 }
 
@@ -569,7 +568,7 @@ static void check_cage(struct doctor *doctor) {
         skip_check(doctor, "cage", "this daemon tells nothing of one");
         return;
     }
-    snprintf(text, sizeof text, "Landlock %.0f, seccomp %s, privileges %s, core dumps %s", landlock, seccomp,
+    snprintf(text, sizeof(text), "Landlock %.0f, seccomp %s, privileges %s, core dumps %s", landlock, seccomp,
              privileges, dumps ? "permitted" : "none");
     if (whole)
         add_check(doctor, "cage", true, "", "%s", text);
@@ -582,7 +581,7 @@ static void check_tokens(struct doctor *doctor) {
     json_t *access = json_object_get(doctor->root, "access");
     bool proxies = json_is_true(json_object_get(access, "proxies"));
 
-    if (access == NULL)
+    if (!access)
         skip_check(doctor, "tokens", "this daemon does not tell");
     else if (json_is_true(json_object_get(access, "tokens")))
         add_check(doctor, "tokens", true, "", "requests need one");
@@ -623,7 +622,7 @@ static void check_storage(struct doctor *doctor) {
     char room[24];
 
     gb_cli_bytes_text((uint64_t)gb_cli_number(storage, "free_bytes"), room);
-    if (storage == NULL)
+    if (!storage)
         skip_check(doctor, "data folder", "%s", doctor->cli->error.detail);
     else if (strcmp(state, "none") == 0)
         skip_check(doctor, "data folder", "none: no buffer can be durable (--data-dir)");
@@ -643,11 +642,11 @@ static void check_device(struct doctor *doctor, json_t *device) {
     char check[64];
     size_t i;
 
-    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         json_t *found = json_object_get(json_object_get(device, "capabilities"), ways[i]);
         const char *name = gb_cli_text(device, "name");
 
-        snprintf(check, sizeof check, "device %.0f %s", gb_cli_number(device, "index"), ways[i]);
+        snprintf(check, sizeof(check), "device %.0f %s", gb_cli_number(device, "index"), ways[i]);
         if (offers(device, ways[i]))
             add_check(doctor, check, true, "", "%s", name);
         else if (any || !cuda)
@@ -665,7 +664,7 @@ static void check_health(struct doctor *doctor, json_t *device) {
     const char *why = gb_cli_text(device, "health.reason");
     char check[64];
 
-    snprintf(check, sizeof check, "device %.0f health", gb_cli_number(device, "index"));
+    snprintf(check, sizeof(check), "device %.0f health", gb_cli_number(device, "index"));
     if (source[0] == '\0' || strcmp(source, "none") == 0)
         skip_check(doctor, check, "%s", *why != '\0' ? why : "not known");
     else
@@ -677,7 +676,7 @@ static void check_devices(struct doctor *doctor) {
     json_t *device;
     size_t i;
 
-    if (devices == NULL)
+    if (!devices)
         add_check(doctor, "devices", false, "see the daemon's log", "%s", doctor->cli->error.detail);
     json_array_foreach(devices, i, device) {
         check_device(doctor, device);
@@ -719,9 +718,9 @@ static void show_text(json_t *checks) {
 }
 
 static bool given(const char *option, const char *name) {
-    const char *value = option != NULL ? option : getenv(name);
+    const char *value = option ? option : getenv(name);
 
-    return value != NULL && value[0] != '\0';
+    return value && value[0] != '\0';
 }
 
 int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
@@ -734,7 +733,7 @@ int gb_cli_run_doctor(struct gb_cli *cli, int argc, char **argv) {
     doctor.socket_named = given(cli->options.socket, "GPUBUF_SOCKET");
     doctor.gpu = has_gpu();
     check_reach(&doctor);
-    if (doctor.root != NULL) {
+    if (doctor.root) {
         check_version(&doctor);
         check_ready(&doctor);
         check_backend(&doctor);
@@ -793,7 +792,7 @@ static void show_copies(json_t *copies) {
     json_array_foreach(copies, i, row) {
         size_text(gb_cli_number(row, "bytes"), size);
         printf("%-9s %-12s %9s ", gb_cli_text(row, "kind"), gb_cli_text(row, "direction"),
-               json_object_get(row, "bytes") != NULL ? size : "all");
+               json_object_get(row, "bytes") ? size : "all");
         if (!show_reason(row))
             printf("%12.1f %8.2f\n", gb_cli_number(row, "microseconds"), gb_cli_number(row, "gigabytes_per_s"));
     }
@@ -855,7 +854,7 @@ static void show(json_t *answer) {
 }
 
 int gb_cli_run_selftest(struct gb_cli *cli, int argc, char **argv) {
-    const char *device = cli->options.device != NULL ? cli->options.device : "0";
+    const char *device = cli->options.device ? cli->options.device : "0";
     char target[GB_CLI_PATH];
     char prefer[32];
     json_t *answer;
@@ -864,9 +863,9 @@ int gb_cli_run_selftest(struct gb_cli *cli, int argc, char **argv) {
     (void)argv;
     if (gb_cli_target(cli, target, "/v1/devices/{}/selftest", device) < 0)
         return gb_cli_failed(cli);
-    snprintf(prefer, sizeof prefer, "Prefer: wait=%d", WAIT_S);
+    snprintf(prefer, sizeof(prefer), "Prefer: wait=%d", WAIT_S);
     answer = gb_cli_request_with(cli, "POST", target, prefer, NULL);
-    if (answer == NULL || cli->options.json)
+    if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     show(answer);
     json_decref(answer);

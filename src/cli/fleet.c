@@ -16,7 +16,7 @@ json_t *gb_cli_labels(struct gb_cli *cli, const char *option, const char *text) 
     while (*text != '\0') {
         size_t n = strcspn(text, ",");
         const char *sign = memchr(text, '=', n);
-        size_t key = sign != NULL ? (size_t)(sign - text) : 0;
+        size_t key = sign ? (size_t)(sign - text) : 0;
 
         if (key == 0 || json_object_setn_new(labels, text, key, json_stringn(sign + 1, n - key - 1)) < 0) {
             json_decref(labels);
@@ -38,11 +38,11 @@ const char *gb_cli_fleet_url(json_t *fleet, json_t *node, const char *own) {
         if (json_is_string(url) && strcmp(json_string_value(url), own) == 0)
             found = json_string_value(json_object_get(urls, network));
     }
-    if (found == NULL)
+    if (!found)
         found = json_string_value(json_object_get(urls, "default"));
-    if (found == NULL)
+    if (!found)
         found = json_string_value(json_object_iter_value(json_object_iter(urls)));
-    return found != NULL ? found : "";
+    return found ? found : "";
 }
 
 /* --- gpubuf fleet ------------------------------------------------------------------------------------------------- */
@@ -120,15 +120,15 @@ static void put_cells(json_t *node, json_t *fleet, const char *own) {
 
 /* Takes nodes over. */
 static int show_nodes(struct gb_cli *cli, json_t *nodes) {
-    json_t *fleet = nodes != NULL && !cli->options.json ? gb_cli_request(cli, "GET", "/v1/fleet", NULL) : NULL;
+    json_t *fleet = nodes && !cli->options.json ? gb_cli_request(cli, "GET", "/v1/fleet", NULL) : NULL;
     json_t *node;
     size_t i;
 
-    if (nodes == NULL || (fleet == NULL && !cli->options.json)) {
+    if (!nodes || (!fleet && !cli->options.json)) {
         json_decref(nodes);
         return gb_cli_failed(cli);
     }
-    if (fleet != NULL)
+    if (fleet)
         json_array_foreach(nodes, i, node) put_cells(node, fleet, gpubuf_url(cli->client));
     json_decref(fleet);
     return gb_cli_show(cli, nodes, node_columns, COUNT(node_columns));
@@ -136,7 +136,7 @@ static int show_nodes(struct gb_cli *cli, json_t *nodes) {
 
 /* Takes value over. */
 static int show_one(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count) {
-    if (value == NULL || cli->options.json)
+    if (!value || cli->options.json)
         return gb_cli_show(cli, value, NULL, 0);
     return gb_cli_show(cli, json_pack("[o]", value), columns, count);
 }
@@ -166,7 +166,7 @@ static int sessions(struct gb_cli *cli, const char *name) {
     size_t i;
 
     (void)name;
-    if (gb_cli_target(cli, target, node != NULL ? "/v1/fleet/sessions?node={}" : "/v1/fleet/sessions", node) < 0)
+    if (gb_cli_target(cli, target, node ? "/v1/fleet/sessions?node={}" : "/v1/fleet/sessions", node) < 0)
         return gb_cli_failed(cli);
     items = gb_cli_list(cli, target);
     if (!cli->options.json)
@@ -181,13 +181,13 @@ static int where(struct gb_cli *cli, const char *name) {
     if (gb_cli_target(cli, target, "/v1/fleet/sessions/{}", name) < 0)
         return gb_cli_failed(cli);
     found = gb_cli_request(cli, "GET", target, NULL);
-    if (found != NULL && cli->options.quiet && !cli->options.json) {
+    if (found && cli->options.quiet && !cli->options.json) {
         gb_cli_put(stdout, gb_cli_text(found, "url"));
         putchar('\n');
         json_decref(found);
         return GB_CLI_DONE;
     }
-    if (found != NULL && !cli->options.json)
+    if (found && !cli->options.json)
         json_object_set_new(found, "state",
                             json_is_true(json_object_get(found, "owner_alive"))
                                 ? json_string("alive")
@@ -198,16 +198,16 @@ static int where(struct gb_cli *cli, const char *name) {
 static int place(struct gb_cli *cli, const char *name) {
     const struct gb_cli_options *o = &cli->options;
     json_t *body = json_pack("{s:s}", "name", name);
-    json_t *select = o->select != NULL ? gb_cli_labels(cli, "--select", o->select) : NULL;
+    json_t *select = o->select ? gb_cli_labels(cli, "--select", o->select) : NULL;
 
-    if (body == NULL)
+    if (!body)
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name is not UTF-8");
-    if (body == NULL || (o->select != NULL && select == NULL) || gb_cli_session_settings(cli, body) < 0) {
+    if (!body || (o->select && !select) || gb_cli_session_settings(cli, body) < 0) {
         json_decref(body);
         json_decref(select);
         return gb_cli_failed(cli);
     }
-    if (select != NULL)
+    if (select)
         json_object_set_new(body, "select", select);
     return show_one(cli, gb_cli_request(cli, "POST", "/v1/fleet/sessions", body), placed_columns,
                     COUNT(placed_columns));
@@ -231,7 +231,7 @@ static int take_over(struct gb_cli *cli, const char *name) {
     if (cli->options.empty)
         json_object_set_new(body, "empty", json_true());
     taken = gb_cli_request(cli, "POST", target, body);
-    if (taken == NULL || cli->options.json)
+    if (!taken || cli->options.json)
         return gb_cli_show(cli, taken, NULL, 0);
     if (!cli->options.quiet) {
         fputs("session ", stdout);
@@ -254,7 +254,7 @@ static int remove_one(struct gb_cli *cli, const char *format, const char *name) 
     if (gb_cli_target(cli, target, format, name) < 0)
         return gb_cli_failed(cli);
     answer = gb_cli_request(cli, "DELETE", target, NULL);
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     if (cli->options.json)
         gb_cli_json(stdout, answer);
@@ -276,7 +276,7 @@ static int stats(struct gb_cli *cli, const char *name) {
     json_t *missing = json_object_get(answer, "missing");
 
     (void)name;
-    if (answer == NULL || cli->options.json)
+    if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     gb_cli_details(stdout, json_object_get(answer, "sums"));
     if (json_array_size(missing) > 0) {
@@ -293,7 +293,7 @@ static int targets(struct gb_cli *cli, const char *name) {
 
     (void)name;
     answer = gb_cli_request(cli, "GET", "/v1/fleet/targets", NULL);
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     gb_cli_json(stdout, answer);
     json_decref(answer);
@@ -320,17 +320,17 @@ static int copies(struct gb_cli *cli, const char *name) {
     json_t *item;
     size_t i;
 
-    if (name != NULL && gb_cli_target(cli, target, "/v1/sessions/{}/copies", name) < 0)
+    if (name && gb_cli_target(cli, target, "/v1/sessions/{}/copies", name) < 0)
         return gb_cli_failed(cli);
     answer = gb_cli_request(cli, "GET", target, NULL);
-    if (answer == NULL || cli->options.json)
+    if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     json_array_foreach(json_object_get(answer, "items"), i, item) json_object_set_new(
         item, "state", json_string(json_is_true(json_object_get(item, "current")) ? "current" : "behind"));
     item = json_incref(json_object_get(answer, "items"));
     json_decref(answer);
-    return name != NULL ? gb_cli_show(cli, item, holder_columns, COUNT(holder_columns))
-                        : gb_cli_show(cli, item, kept_columns, COUNT(kept_columns));
+    return name ? gb_cli_show(cli, item, holder_columns, COUNT(holder_columns))
+                : gb_cli_show(cli, item, kept_columns, COUNT(kept_columns));
 }
 
 /* --- tenants ------------------------------------------------------------------------------------------------------ */
@@ -347,7 +347,7 @@ static int tenants(struct gb_cli *cli, const char *name) {
     json_t *items;
 
     (void)name;
-    if (answer == NULL || cli->options.json)
+    if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     items = json_incref(json_object_get(answer, "items"));
     json_decref(answer);
@@ -379,17 +379,17 @@ static int tenant_rm(struct gb_cli *cli, const char *name) {
 /* NULL with cli->error. */
 static json_t *move_body(struct gb_cli *cli) {
     const struct gb_cli_options *o = &cli->options;
-    json_t *select = o->select != NULL ? gb_cli_labels(cli, "--select", o->select) : NULL;
+    json_t *select = o->select ? gb_cli_labels(cli, "--select", o->select) : NULL;
     json_t *body = json_pack("{s:s*}", "to", o->node);
 
-    if ((o->select != NULL && select == NULL) || body == NULL) {
-        if (body == NULL)
+    if ((o->select && !select) || !body) {
+        if (!body)
             gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name of the node is not UTF-8");
         json_decref(select);
         json_decref(body);
         return NULL;
     }
-    if (select != NULL)
+    if (select)
         json_object_set_new(body, "select", select);
     return body;
 }
@@ -458,7 +458,7 @@ static json_t *move_one(struct gb_cli *cli, const char *name, json_t *body) {
         moved = gb_cli_request(cli, "POST", target, body);
     else
         json_decref(body);
-    if (moved == NULL)
+    if (!moved)
         return NULL;
     warn_skipped(moved);
     if (!cli->options.json && !cli->options.quiet)
@@ -468,9 +468,9 @@ static json_t *move_one(struct gb_cli *cli, const char *name, json_t *body) {
 
 static int move(struct gb_cli *cli, const char *name) {
     json_t *body = move_body(cli);
-    json_t *moved = body != NULL ? move_one(cli, name, body) : NULL;
+    json_t *moved = body ? move_one(cli, name, body) : NULL;
 
-    if (moved == NULL)
+    if (!moved)
         return gb_cli_failed(cli);
     if (cli->options.json)
         return gb_cli_show(cli, moved, NULL, 0);
@@ -497,7 +497,7 @@ static int stays(struct gb_cli *cli, const char *name, json_t *answers) {
 static int move_listed(struct gb_cli *cli, const char *name, json_t *answers, int status) {
     json_t *moved = move_one(cli, name, json_object());
 
-    if (moved != NULL) {
+    if (moved) {
         json_array_append_new(answers, moved);
         return status;
     }
@@ -516,7 +516,7 @@ static int move_all(struct gb_cli *cli, const char *node) {
     int status = GB_CLI_DONE;
 
     items = gb_cli_target(cli, target, "/v1/fleet/sessions?node={}", node) == 0 ? gb_cli_items(cli, target) : NULL;
-    if (items == NULL)
+    if (!items)
         status = gb_cli_failed(cli);
     json_array_foreach(items, i, item) status = move_listed(cli, gb_cli_text(item, "name"), answers, status);
     json_decref(items);
@@ -535,7 +535,7 @@ static int set_draining(struct gb_cli *cli, const char *name, bool draining) {
     if (gb_cli_target(cli, target, draining ? NODE "/drain" : NODE "/undrain", name) < 0)
         return gb_cli_failed(cli);
     node = gb_cli_request(cli, "POST", target, json_object());
-    if (node == NULL || cli->options.json)
+    if (!node || cli->options.json)
         return gb_cli_show(cli, node, NULL, 0);
     if (is_order(node)) {
         if (!cli->options.quiet)
@@ -555,7 +555,7 @@ static int drain(struct gb_cli *cli, const char *name) {
     if (gb_cli_target(cli, target, NODE "/drain", name) < 0)
         return gb_cli_failed(cli);
     node = gb_cli_request(cli, "POST", target, json_object());
-    if (node == NULL)
+    if (!node)
         return gb_cli_failed(cli);
     json_decref(node);
     return move_all(cli, name);
@@ -593,9 +593,9 @@ int gb_cli_run_fleet(struct gb_cli *cli, int argc, char **argv) {
 
         if (strcmp(argv[0], verb->name) != 0)
             continue;
-        if (argc > 2 || (verb->wants == NULL ? argc == 2 : argc < 2 && verb->wants[0] != '['))
-            return gb_cli_refused(cli, GB_CLI_USAGE, "it is gpubuf fleet %s%s%s", verb->name,
-                                  verb->wants != NULL ? " " : "", verb->wants != NULL ? verb->wants : "");
+        if (argc > 2 || (!verb->wants ? argc == 2 : argc < 2 && verb->wants[0] != '['))
+            return gb_cli_refused(cli, GB_CLI_USAGE, "it is gpubuf fleet %s%s%s", verb->name, verb->wants ? " " : "",
+                                  verb->wants ? verb->wants : "");
         return verb->run(cli, argc == 2 ? argv[1] : NULL);
     }
     return gb_cli_refused(cli, GB_CLI_USAGE, "fleet: there is no word \"%.64s\"; it is gpubuf fleet %s", argv[0],

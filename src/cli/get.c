@@ -51,10 +51,10 @@ static int open_unnamed(const char *path) {
 
 static int open_temporary(struct gb_cli_sink *sink, const char *path) {
     sink->path = realpath(path, NULL); /* what a link names is replaced, not the link */
-    if (sink->path == NULL)
+    if (!sink->path)
         sink->path = strdup(path);
     sink->seeks = true;
-    if (sink->path == NULL || asprintf(&sink->temporary, "%s.XXXXXX", sink->path) < 0) {
+    if (!sink->path || asprintf(&sink->temporary, "%s.XXXXXX", sink->path) < 0) {
         sink->temporary = NULL;
         return -1;
     }
@@ -91,7 +91,7 @@ static int give_name(struct gb_cli_sink *sink) {
 static void drop(struct gb_cli_sink *sink) {
     if (sink->fd > STDERR_FILENO)
         close(sink->fd);
-    if (sink->temporary != NULL && !sink->unnamed && sink->temporary[0] != '\0')
+    if (sink->temporary && !sink->unnamed && sink->temporary[0] != '\0')
         unlink(sink->temporary);
     free(sink->temporary);
     free(sink->path);
@@ -149,15 +149,15 @@ static int write_pipe(void *arg, const void *data, size_t bytes) {
 static int sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *ret) {
     struct gb_cli_sink sink = {.fd = -1, .cli = cli};
     struct stat info;
-    int rc = 0;
+    int r = 0;
 
-    if (path == NULL || strcmp(path, "-") == 0)
+    if (!path || strcmp(path, "-") == 0)
         sink.fd = standard_output(cli);
     else if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         sink.fd = open_pipe(cli, path);
     else
-        rc = open_temporary(&sink, path);
-    if (rc < 0 || sink.fd < 0) {
+        r = open_temporary(&sink, path);
+    if (r < 0 || sink.fd < 0) {
         int error = errno;
 
         drop(&sink);
@@ -169,16 +169,16 @@ static int sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *r
 
 /* Names the file when good, takes what there is of it away otherwise. 0, or the exit status of what was said. */
 static int sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
-    int rc = 0;
+    int r = 0;
 
-    if (good && sink->temporary != NULL) {
+    if (good && sink->temporary) {
         if (give_name(sink) < 0 || rename(sink->temporary, sink->path) < 0)
-            rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be written: %s", sink->path, strerror(errno));
+            r = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be written: %s", sink->path, strerror(errno));
         else
             sink->temporary[0] = '\0'; /* nothing to take away */
     }
     drop(sink);
-    return rc;
+    return r;
 }
 
 static struct gpubuf_target target_of(struct gb_cli_sink *sink) {
@@ -193,13 +193,13 @@ static int moved(void *arg, uint64_t done, uint64_t total) {
 }
 
 static bool wants_npy(const struct gb_cli_options *o, const char *path) {
-    return o->npy || (!o->raw && path != NULL && gb_cli_ends_in(path, ".npy") && !o->given[GB_CLI_ID_offset] &&
+    return o->npy || (!o->raw && path && gb_cli_ends_in(path, ".npy") && !o->given[GB_CLI_ID_offset] &&
                       !o->given[GB_CLI_ID_bytes]);
 }
 
 static void get_params(const struct gb_cli_options *o, const char *path, struct gpubuf_get_params *ret) {
     ret->format = wants_npy(o, path) ? "npy" : NULL;
-    if (!o->raw && path != NULL && gb_cli_ends_in(path, ".safetensors"))
+    if (!o->raw && path && gb_cli_ends_in(path, ".safetensors"))
         ret->format = "safetensors";
     ret->stream = o->stream;
     ret->slice = o->slice;
@@ -241,7 +241,7 @@ static int show_got(struct gb_cli *cli, const struct gb_cli_name *name, const ch
                               "bytes", (json_int_t)got->bytes, "dtype", got->dtype, "shape", shape_of(got),
                               "generation", (json_int_t)got->generation, "file", path);
 
-    if (value == NULL)
+    if (!value)
         return gb_cli_refused(cli, GB_CLI_FAILED, "the file's name is not UTF-8 and cannot be shown; it is complete");
     if (cli->options.json)
         return gb_cli_show(cli, value, NULL, 0);
@@ -263,16 +263,16 @@ static int failed(struct gb_cli *cli, const char *path) {
 }
 
 static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const char *path) {
-    bool out = path == NULL || strcmp(path, "-") == 0;
+    bool out = !path || strcmp(path, "-") == 0;
     struct gpubuf_get_params params = {0};
     struct gb_cli_progress progress;
     struct gb_cli_sink sink;
     struct gpubuf_got got;
-    int rc = sink_open(cli, path, &sink);
+    int r = sink_open(cli, path, &sink);
     int ended;
 
-    if (rc != 0)
-        return rc;
+    if (r != 0)
+        return r;
     get_params(&cli->options, path, &params);
     params.progress = moved;
     params.progress_arg = &progress;
@@ -280,13 +280,13 @@ static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const 
         params.connections = 0;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
     do
-        rc = gpubuf_get(cli->client, name->session, name->name, target_of(&sink), &params, &got, &cli->error);
-    while (rc < 0 && !sink.given && gb_cli_again(cli));
-    gb_cli_progress_end(&progress, rc == 0);
-    if (rc == 0 && !out)
+        r = gpubuf_get(cli->client, name->session, name->name, target_of(&sink), &params, &got, &cli->error);
+    while (r < 0 && !sink.given && gb_cli_again(cli));
+    gb_cli_progress_end(&progress, r == 0);
+    if (r == 0 && !out)
         gb_cli_warn_no_archive(cli, sink.seeks ? sink.fd : -1, path);
-    ended = sink_close(cli, &sink, rc == 0);
-    if (rc < 0)
+    ended = sink_close(cli, &sink, r == 0);
+    if (r < 0)
         return failed(cli, out ? "standard output" : path);
     gb_cli_times_get(cli, name, got.bytes);
     return ended != 0 || out ? ended : show_got(cli, name, path, &got);
@@ -305,7 +305,7 @@ static int take_names(struct gb_cli *cli, const char *given, const char *names, 
         return 0;
     ret->names = NULL;
     ret->prefix = *ret_prefix = strndup(names, strlen(names) - 1);
-    return *ret_prefix != NULL ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    return *ret_prefix ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
 }
 
 /* A file without tensors is that length and {}, with blanks up to a multiple of eight. */
@@ -315,7 +315,7 @@ static int take_names(struct gb_cli *cli, const char *given, const char *names, 
 static const char *session_of(const struct gb_cli *cli, const char **name, char ret[GPUBUF_NAME_SIZE]) {
     const char *slash = strchr(*name, '/');
 
-    if (slash == NULL || slash == *name)
+    if (!slash || slash == *name)
         return cli->session;
     snprintf(ret, GPUBUF_NAME_SIZE, "%.*s", (int)(slash - *name), *name);
     *name = slash + 1;
@@ -334,30 +334,30 @@ static int get_tensors(struct gb_cli *cli, const char *given, const char *path) 
     char *prefix = NULL;
     char size[24];
     bool none;
-    int rc;
+    int r;
     int ended;
 
     if (take_names(cli, given, names, &params, &prefix) < 0)
         return gb_cli_failed(cli);
-    rc = sink_open(cli, path, &sink);
-    if (rc != 0) {
+    r = sink_open(cli, path, &sink);
+    if (r != 0) {
         free(prefix);
-        return rc;
+        return r;
     }
     params.stream = cli->options.stream;
     params.progress = moved;
     params.progress_arg = &progress;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), names);
     do
-        rc = gpubuf_tensors_get(cli->client, in, target_of(&sink), &params, &bytes, &cli->error);
-    while (rc < 0 && !sink.given && gb_cli_again(cli));
-    none = rc == 0 && prefix != NULL && bytes <= EMPTY_BYTES;
-    gb_cli_progress_end(&progress, rc == 0);
-    ended = sink_close(cli, &sink, rc == 0 && !none);
+        r = gpubuf_tensors_get(cli->client, in, target_of(&sink), &params, &bytes, &cli->error);
+    while (r < 0 && !sink.given && gb_cli_again(cli));
+    none = r == 0 && prefix && bytes <= EMPTY_BYTES;
+    gb_cli_progress_end(&progress, r == 0);
+    ended = sink_close(cli, &sink, r == 0 && !none);
     free(prefix);
     if (none)
         return gb_cli_none_matches(cli, given);
-    if (rc < 0)
+    if (r < 0)
         return failed(cli, path);
     gb_cli_times_put(cli);
     if (ended == 0 && cli->options.json)
@@ -368,13 +368,13 @@ static int get_tensors(struct gb_cli *cli, const char *given, const char *path) 
 }
 
 static int refuse_target(struct gb_cli *cli, const char *path) {
-    bool out = path == NULL || strcmp(path, "-") == 0;
+    bool out = !path || strcmp(path, "-") == 0;
 
     if (out && cli->options.json)
         return gb_cli_refused(cli, GB_CLI_USAGE, "standard output cannot have both bytes and JSON; name a file");
-    if (path == NULL && isatty(STDOUT_FILENO))
+    if (!path && isatty(STDOUT_FILENO))
         return gb_cli_refused(cli, GB_CLI_USAGE, "bytes are not for a terminal; name a file, or - if you mean it");
-    if (cli->host != NULL && (out || strstr(path, "%h") == NULL))
+    if (cli->host && (out || !strstr(path, "%h")))
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "with --hosts each host needs a file of its own: put %%h into the name");
     return 0;
@@ -387,7 +387,7 @@ static int check_idle_get(const struct gb_cli *cli, const char *path, bool many)
                                    "several buffers go whole into one safetensors file");
     if (cli->options.raw)
         return gb_cli_options_idle(&cli->options, "npy", "--raw asks for the bytes as they are");
-    if (path != NULL && gb_cli_ends_in(path, ".safetensors"))
+    if (path && gb_cli_ends_in(path, ".safetensors"))
         return gb_cli_options_idle(&cli->options, "npy", "the FILE ends in .safetensors, and becomes one");
     return 0;
 }
@@ -400,12 +400,12 @@ static char *path_for(const struct gb_cli *cli, const char *name, const char *gi
     struct stat info;
     bool ends;
 
-    if (path == NULL || path[0] == '\0' || strcmp(path, "-") == 0)
+    if (!path || path[0] == '\0' || strcmp(path, "-") == 0)
         return path;
     ends = gb_cli_ends_in(path, "/");
     if (!ends && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
         return path;
-    if (asprintf(&whole, "%s%s%s", path, ends ? "" : "/", slash != NULL ? slash + 1 : name) < 0)
+    if (asprintf(&whole, "%s%s%s", path, ends ? "" : "/", slash ? slash + 1 : name) < 0)
         whole = NULL;
     free(path);
     return whole;
@@ -415,25 +415,25 @@ int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
     struct gb_cli_name source;
     char *path = NULL;
     bool many;
-    int rc = refuse_target(cli, given);
+    int r = refuse_target(cli, given);
 
-    if (rc != 0)
-        return rc;
-    if (given != NULL)
+    if (r != 0)
+        return r;
+    if (given)
         path = path_for(cli, name, strncmp(given, "file:", 5) == 0 ? given + 5 : given);
-    if (given != NULL && path == NULL)
+    if (given && !path)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
-    many = path != NULL && gb_cli_ends_in(path, ".safetensors") && strpbrk(name, "*?[,") != NULL;
+    many = path && gb_cli_ends_in(path, ".safetensors") && strpbrk(name, "*?[,");
     if (check_idle_get(cli, path, many) < 0)
-        rc = GB_CLI_USAGE;
+        r = GB_CLI_USAGE;
     else if (many)
-        rc = get_tensors(cli, name, path);
+        r = get_tensors(cli, name, path);
     else if (gb_cli_one_name(cli, name, &source) < 0)
-        rc = gb_cli_failed(cli);
+        r = gb_cli_failed(cli);
     else
-        rc = get_buffer(cli, &source, path);
+        r = get_buffer(cli, &source, path);
     free(path);
-    return rc;
+    return r;
 }
 
 int gb_cli_run_get(struct gb_cli *cli, int argc, char **argv) {
@@ -448,12 +448,12 @@ static int put_token(struct gb_cli *cli, json_t *from) {
     char *token = NULL;
     const char *why;
 
-    if (path != NULL) {
+    if (path) {
         given = token = gb_cli_read_token(path, &why);
-        if (token == NULL)
+        if (!token)
             return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--source-token-file %s: %s", path, why);
     }
-    if (given != NULL && given[0] != '\0')
+    if (given && given[0] != '\0')
         json_object_set_new(from, "token", json_string(given));
     free(token);
     return 0;
@@ -470,7 +470,7 @@ static int put_options(struct gb_cli *cli, json_t *body) {
     const struct gb_cli_options *o = &cli->options;
     size_t i;
 
-    for (i = 0; i < sizeof refused / sizeof refused[0]; i++)
+    for (i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
         if (o->given[refused[i].id])
             return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s does not go with a URL: all of the source is copied",
                                 refused[i].name);
@@ -480,14 +480,14 @@ static int put_options(struct gb_cli *cli, json_t *body) {
 static json_t *body_of(struct gb_cli *cli, const char *url) {
     json_t *from = json_pack("{s:s}", "url", url);
     json_t *body = json_pack("{s:O}", "from", from);
-    int rc = from != NULL && body != NULL ? 0 : gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the URL is not UTF-8");
+    int r = from && body ? 0 : gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the URL is not UTF-8");
 
-    if (rc == 0 && cli->options.given[GB_CLI_ID_connections])
+    if (r == 0 && cli->options.given[GB_CLI_ID_connections])
         json_object_set_new(from, "parts", json_integer((json_int_t)cli->options.connections));
-    if (rc == 0 && (put_token(cli, from) < 0 || put_options(cli, body) < 0))
-        rc = -1;
+    if (r == 0 && (put_token(cli, from) < 0 || put_options(cli, body) < 0))
+        r = -1;
     json_decref(from);
-    if (rc == 0)
+    if (r == 0)
         return body;
     json_decref(body);
     return NULL;
@@ -516,7 +516,7 @@ static void show_progress(struct gb_cli *cli, struct gb_cli_progress *progress, 
 static bool goes_on(const json_t *operation) {
     const char *state = json_string_value(json_object_get(operation, "state"));
 
-    return state != NULL && (strcmp(state, "queued") == 0 || strcmp(state, "running") == 0);
+    return state && (strcmp(state, "queued") == 0 || strcmp(state, "running") == 0);
 }
 
 /* Until the operation has ended, or cannot be asked for: what waits then says so. */
@@ -538,8 +538,8 @@ static void watch(struct gb_cli *cli, const char *id, const struct gb_cli_name *
         if (on)
             json_decref(operation);
     }
-    bytes = (uint64_t)(operation != NULL ? gb_cli_number(operation, "result.pulled.bytes") : 0);
-    done = operation != NULL && strcmp(gb_cli_text(operation, "state"), "done") == 0;
+    bytes = (uint64_t)(operation ? gb_cli_number(operation, "result.pulled.bytes") : 0);
+    done = operation && strcmp(gb_cli_text(operation, "state"), "done") == 0;
     if (done)
         gb_cli_progress_move(&progress, bytes, bytes);
     gb_cli_progress_end(&progress, done);
@@ -563,10 +563,10 @@ int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target) {
         gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0)
         return gb_cli_failed(cli);
     body = body_of(cli, url);
-    if (body == NULL)
+    if (!body)
         return gb_cli_failed(cli);
     answer = gb_cli_request_with(cli, "POST", path, "Prefer: respond-async", body);
-    if (answer == NULL)
+    if (!answer)
         return gb_cli_failed(cli);
     if (gpubuf_answer_of(cli->client)->status == 202) {
         watch(cli, gb_cli_text(answer, "id"), &to);
@@ -574,7 +574,7 @@ int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target) {
         json_decref(answer);
         answer = result;
     }
-    return answer == NULL ? gb_cli_failed(cli) : gb_cli_show_buffer(cli, answer);
+    return !answer ? gb_cli_failed(cli) : gb_cli_show_buffer(cli, answer);
 }
 
 /* --- cp ----------------------------------------------------------------------------------------------------------- */
@@ -583,9 +583,9 @@ static json_t *copy_body(const struct gb_cli_options *o, const struct gb_cli_nam
     char source[2 * GPUBUF_NAME_SIZE];
     json_t *body;
 
-    snprintf(source, sizeof source, "%s/%s", from->session, from->name);
+    snprintf(source, sizeof(source), "%s/%s", from->session, from->name);
     body = json_pack("{s:s}", "from", source);
-    if (body == NULL)
+    if (!body)
         return NULL;
     if (o->given[GB_CLI_ID_from_offset])
         json_object_set_new(body, "from_offset", json_integer((json_int_t)o->from_offset));
@@ -593,7 +593,7 @@ static json_t *copy_body(const struct gb_cli_options *o, const struct gb_cli_nam
         json_object_set_new(body, "offset", json_integer((json_int_t)o->offset));
     if (o->given[GB_CLI_ID_bytes])
         json_object_set_new(body, "bytes", json_integer((json_int_t)o->bytes));
-    if (o->stream != NULL)
+    if (o->stream)
         json_object_set_new(body, "stream", json_string(o->stream));
     if (o->in_place)
         json_object_set_new(body, "in_place", json_true());
@@ -620,7 +620,7 @@ static int copy_buffer(struct gb_cli *cli, const char *source, const char *targe
 
     if (gb_cli_one_name(cli, source, &from) < 0 || gb_cli_one_name(cli, target, &to) < 0 ||
         gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0 ||
-        (copied = gb_cli_request(cli, "POST", path, copy_body(&cli->options, &from))) == NULL) {
+        !(copied = gb_cli_request(cli, "POST", path, copy_body(&cli->options, &from)))) {
         int status = gb_cli_failed(cli);
 
         say_file(cli, source, target);

@@ -55,7 +55,7 @@ static void put_line(FILE *out, const char *left, const char *right) {
 static const char *help_on(const struct gb_cli_command *command, enum gb_cli_option_id id) {
     size_t i;
 
-    for (i = 0; command != NULL && i < sizeof special / sizeof special[0]; i++)
+    for (i = 0; command && i < sizeof(special) / sizeof(special[0]); i++)
         if (special[i].option == id && strcmp(special[i].command, command->name) == 0)
             return special[i].help;
     return gb_cli_options_all[id].help;
@@ -67,8 +67,8 @@ static void put_option(FILE *out, const struct gb_cli_command *command, enum gb_
     char letter[8] = "    ";
 
     if (spec->letter != 0)
-        snprintf(letter, sizeof letter, "-%c, ", spec->letter);
-    snprintf(left, sizeof left, "  %s--%s%s%s", letter, spec->name, spec->argument[0] ? " " : "", spec->argument);
+        snprintf(letter, sizeof(letter), "-%c, ", spec->letter);
+    snprintf(left, sizeof(left), "  %s--%s%s%s", letter, spec->name, spec->argument[0] ? " " : "", spec->argument);
     put_line(out, left, help_on(command, id));
 }
 
@@ -111,8 +111,8 @@ static void describe(const struct gb_cli_command *command, const struct gb_cli_v
     else if (own > 0)
         snprintf(usage, 64, "%s%s %.*s", before, verb->name, (int)own, verb->help);
     else
-        snprintf(usage, 64, "%s%s %.*s", before, verb->name, noun != NULL ? (int)strcspn(noun + 1, "]") : 0,
-                 noun != NULL ? noun + 1 : "");
+        snprintf(usage, 64, "%s%s %.*s", before, verb->name, noun ? (int)strcspn(noun + 1, "]") : 0,
+                 noun ? noun + 1 : "");
 }
 
 /* A line for each word. */
@@ -159,7 +159,7 @@ static void help_verb(FILE *out, const struct gb_cli_command *command, const str
     char left[64];
     char help[256];
 
-    snprintf(left, sizeof left, "%s %s", command->name, verb->name);
+    snprintf(left, sizeof(left), "%s %s", command->name, verb->name);
     describe(command, verb, "", usage, help);
     fprintf(out, "Usage: gpubuf %s %s [OPTION...]\n\n", command->name, usage);
     put_line(out, left, help);
@@ -172,18 +172,18 @@ void gb_cli_help(FILE *out, const struct gb_cli_command *command, const struct g
     char left[128];
     size_t i;
 
-    if (verb != NULL) {
+    if (verb) {
         help_verb(out, command, verb);
         return;
     }
-    if (command != NULL) {
+    if (command) {
         help_command(out, command);
         return;
     }
     fputs("Usage: gpubuf COMMAND [ARGUMENT...] [OPTION...]\n\nPuts, gets and shares buffers of gpubufd.\n\nCommands:\n",
           out);
     for (i = 0; i < gb_cli_commands_count; i++) {
-        snprintf(left, sizeof left, "  %s %s", gb_cli_commands[i].name, gb_cli_commands[i].arguments);
+        snprintf(left, sizeof(left), "  %s %s", gb_cli_commands[i].name, gb_cli_commands[i].arguments);
         put_line(out, left, gb_cli_commands[i].help);
     }
     fputs("\nOptions of all commands (\"gpubuf COMMAND --help\" lists the others):\n", out);
@@ -199,11 +199,11 @@ int gb_cli_run_help(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_command *command = argc > 0 ? gb_cli_command_find(argv[0]) : NULL;
     const struct gb_cli_verb *verb = NULL;
 
-    if (argc > 0 && command == NULL) {
+    if (argc > 0 && !command) {
         gb_cli_command_unknown(argv[0]);
         return GB_CLI_USAGE;
     }
-    if (argc > 1 && (verb = gb_cli_verb_find(command, argv[1])) == NULL) {
+    if (argc > 1 && !(verb = gb_cli_verb_find(command, argv[1]))) {
         gb_cli_verb_unknown(command, argv[1]);
         return GB_CLI_USAGE;
     }
@@ -224,7 +224,7 @@ static void offer_words(const char *start, const char *words) {
     while (*words != '\0') {
         size_t n = strcspn(words, " ");
 
-        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        snprintf(word, sizeof(word), "%.*s", (int)n, words);
         offer(start, word);
         words += n + (words[n] == ' ');
     }
@@ -265,7 +265,7 @@ static void offer_verbs(const char *start, const char *verbs) {
     while (*verbs != '\0') {
         size_t n = strcspn(verbs, "|");
 
-        snprintf(word, sizeof word, "%.*s", (int)n, verbs);
+        snprintf(word, sizeof(word), "%.*s", (int)n, verbs);
         offer(start, word);
         verbs += n + (verbs[n] == '|');
     }
@@ -317,7 +317,7 @@ static void offer_value(struct gb_cli *cli, const char *start, const char *what)
             offer(start, gb_cli_commands[i].name);
     } else if (strcmp(what, "METHOD") == 0)
         offer_words(start, "GET POST PUT PATCH DELETE HEAD");
-    else if (strcmp(what, "rm") == 0 || strchr(what, '|') != NULL)
+    else if (strcmp(what, "rm") == 0 || strchr(what, '|'))
         offer_verbs(start, what);
 }
 
@@ -332,7 +332,7 @@ static void argument_name(const char *arguments, int n, char *ret, size_t size) 
         if (length == 0)
             return;
         for (i = 0; i < length && at + 1 < size; i++)
-            if (strchr("[].", arguments[i]) == NULL)
+            if (!strchr("[].", arguments[i]))
                 ret[at++] = arguments[i];
         ret[at] = '\0';
         arguments += length + (arguments[length] == ' ');
@@ -366,7 +366,7 @@ static void offer_options(const char *start, const struct gb_cli_command *comman
 
     for (i = 0; i < GB_CLI_IDS; i++)
         if (goes(NULL, NULL, i) || (command && goes(command, verb, i))) {
-            snprintf(name, sizeof name, "--%s", gb_cli_options_all[i].name);
+            snprintf(name, sizeof(name), "--%s", gb_cli_options_all[i].name);
             offer(start, name);
         }
 }
@@ -382,15 +382,15 @@ int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
     int i;
 
     for (i = 0; i + 1 < argc; i++) {
-        const struct gb_cli_option_spec *option = open == NULL ? option_of(argv[i]) : NULL;
+        const struct gb_cli_option_spec *option = !open ? option_of(argv[i]) : NULL;
 
-        if (open != NULL) {
+        if (open) {
             if (strcmp(open->name, "session") == 0)
                 cli->session = argv[i];
             open = NULL;
-        } else if (option != NULL) {
+        } else if (option) {
             open = option->type != GB_CLI_FLAG ? option : NULL;
-        } else if (command == NULL) {
+        } else if (!command) {
             command = gb_cli_command_find(argv[i]);
         } else {
             of = position == 0 ? gb_cli_command_find(argv[i]) : of;
@@ -398,19 +398,19 @@ int gb_cli_run_complete(struct gb_cli *cli, int argc, char **argv) {
             position++;
         }
     }
-    if (open != NULL && open->words[0] != '\0')
+    if (open && open->words[0] != '\0')
         offer_words(last, open->words);
-    else if (open != NULL)
+    else if (open)
         offer_value(cli, last, open->argument);
     else if (last[0] == '-')
         offer_options(last, command, verb);
-    else if (command != NULL && command->run == gb_cli_run_help && of != NULL)
+    else if (command && command->run == gb_cli_run_help && of)
         offer_words_of(last, of);
     else {
-        if (verb != NULL && gb_cli_verb_own(verb) > 0)
-            argument_name(verb->help, position - 1, what, sizeof what);
-        else if (command != NULL)
-            argument_name(command->arguments, position, what, sizeof what);
+        if (verb && gb_cli_verb_own(verb) > 0)
+            argument_name(verb->help, position - 1, what, sizeof(what));
+        else if (command)
+            argument_name(command->arguments, position, what, sizeof(what));
         if (strcmp(what, "PATH") != 0) /* of a request, not of a file */
             offer_value(cli, last, what);
     }

@@ -32,24 +32,24 @@ static char *url_of(const char *name) {
     const char *bracket = strrchr(name, ']');
     char *url = NULL;
 
-    if (strstr(name, "://") != NULL)
+    if (strstr(name, "://"))
         return strdup(name);
-    if (asprintf(&url, "http://%s%s", name, colon != NULL && (bracket == NULL || colon > bracket) ? "" : ":" PORT) < 0)
+    if (asprintf(&url, "http://%s%s", name, colon && (!bracket || colon > bracket) ? "" : ":" PORT) < 0)
         return NULL;
     return url;
 }
 
 int gb_cli_hosts_add(struct gb_cli_hosts *hosts, const char *name, const char *url) {
     struct gb_cli_host host = {.fds = {-1, -1}};
-    struct gb_cli_host *items = realloc(hosts->items, (hosts->count + 1) * sizeof *items);
+    struct gb_cli_host *items = realloc(hosts->items, (hosts->count + 1) * sizeof(*items));
 
-    if (items == NULL)
+    if (!items)
         return -1;
     hosts->items = items;
     host.name = strdup(name);
-    host.url = url != NULL ? strdup(url) : host.name != NULL ? url_of(name) : NULL;
+    host.url = url ? strdup(url) : host.name ? url_of(name) : NULL;
     items[hosts->count++] = host;
-    return host.name != NULL && host.url != NULL ? 0 : -1;
+    return host.name && host.url ? 0 : -1;
 }
 
 static bool has(const struct gb_cli_hosts *hosts, const char *name, size_t n) {
@@ -64,73 +64,73 @@ static bool has(const struct gb_cli_hosts *hosts, const char *name, size_t n) {
 /* A host that is named twice is asked once. */
 static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
     char *name;
-    int rc;
+    int r;
 
-    while (n > 0 && strchr(" \t\r\n", text[n - 1]) != NULL)
+    while (n > 0 && strchr(" \t\r\n", text[n - 1]))
         n--;
-    while (n > 0 && strchr(" \t", text[0]) != NULL) {
+    while (n > 0 && strchr(" \t", text[0])) {
         text++;
         n--;
     }
     if (n == 0 || has(hosts, text, n))
         return 0;
     name = strndup(text, n);
-    rc = name != NULL ? gb_cli_hosts_add(hosts, name, NULL) : -1;
+    r = name ? gb_cli_hosts_add(hosts, name, NULL) : -1;
     free(name);
-    return rc;
+    return r;
 }
 
 static int read_file(FILE *file, struct gb_cli_hosts *hosts, const char **ret_why) {
     char line[LINE_BYTES];
     bool first = true;
-    int rc = 0;
+    int r = 0;
 
-    for (; rc == 0 && fgets(line, sizeof line, file) != NULL; first = false) {
+    for (; r == 0 && fgets(line, sizeof(line), file); first = false) {
         *ret_why = first ? gb_conf_mark(line) : NULL;
-        rc = *ret_why == NULL ? add(hosts, line, strcspn(line, "#")) : -1;
+        r = !*ret_why ? add(hosts, line, strcspn(line, "#")) : -1;
     }
-    return rc == 0 && !ferror(file) ? 0 : -1;
+    return r == 0 && !ferror(file) ? 0 : -1;
 }
 
 /* The same of a list alone. */
 static int cli_hosts_list(const char *text, struct gb_cli_hosts *ret) {
     struct gb_cli_hosts hosts = {0};
-    int rc = 0;
+    int r = 0;
 
-    while (rc == 0 && *text != '\0') {
+    while (r == 0 && *text != '\0') {
         size_t n = strcspn(text, ",");
 
-        rc = add(&hosts, text, n);
+        r = add(&hosts, text, n);
         text += n + (text[n] == ',');
     }
-    if (rc < 0)
+    if (r < 0)
         gb_cli_hosts_done(&hosts);
     else
         *ret = hosts;
-    return rc;
+    return r;
 }
 
 int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret, const char **ret_why) {
     struct gb_cli_hosts hosts = {0};
     const char *why = NULL;
     FILE *file = NULL;
-    int rc;
+    int r;
 
     if (strcmp(text, "-") != 0 && access(text, F_OK) != 0) {
-        rc = cli_hosts_list(text, &hosts);
+        r = cli_hosts_list(text, &hosts);
     } else {
         file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
-        rc = file != NULL ? read_file(file, &hosts, &why) : -1;
+        r = file ? read_file(file, &hosts, &why) : -1;
     }
-    if (rc < 0)
-        *ret_why = why != NULL ? why : strerror(errno);
-    if (file != NULL && file != stdin)
+    if (r < 0)
+        *ret_why = why ? why : strerror(errno);
+    if (file && file != stdin)
         fclose(file);
-    if (rc < 0)
+    if (r < 0)
         gb_cli_hosts_done(&hosts);
     else
         *ret = hosts;
-    return rc;
+    return r;
 }
 
 void gb_cli_hosts_done(struct gb_cli_hosts *hosts) {
@@ -157,7 +157,7 @@ static bool is_trace(const char *line) {
 
 /* The first line of what it said on standard error that is no trace, without the program's name. */
 static void reason_of(const struct gb_cli_host *host, double timeout_s, char *ret, size_t size) {
-    const char *text = host->out[1].data != NULL ? host->out[1].data : "";
+    const char *text = host->out[1].data ? host->out[1].data : "";
 
     while (is_trace(text))
         text = next_line(text);
@@ -176,9 +176,9 @@ static void show_json(const struct gb_cli_host *host, const char *reason) {
         host->out[0].bytes > 0 ? json_loadb(host->out[0].data, host->out[0].bytes, JSON_DECODE_ANY, NULL) : NULL;
     json_t *line = json_pack("{s:s, s:s, s:i}", "host", host->name, "url", host->url, "exit", host->status);
 
-    if (line == NULL)
+    if (!line)
         line = json_pack("{s:s, s:i}", "host", "?", "exit", host->status);
-    json_object_set_new(line, "result", host->status == 0 && result != NULL ? json_incref(result) : json_null());
+    json_object_set_new(line, "result", host->status == 0 && result ? json_incref(result) : json_null());
     if (host->status != 0) {
         json_object_set_new(line, "error", json_string(reason));
         if (json_is_object(result))
@@ -201,9 +201,9 @@ static void put_lines(FILE *out, const char *host, const char *text, bool (*want
     char line[GB_CLI_CELL * 16];
 
     for (; *text != '\0'; text = next_line(text)) {
-        if (wanted != NULL && !wanted(text))
+        if (wanted && !wanted(text))
             continue;
-        snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
+        snprintf(line, sizeof(line), "%.*s", (int)strcspn(text, "\n"), text);
         put_line(out, host, "", line);
     }
 }
@@ -214,14 +214,14 @@ static void cli_host_show(const struct gb_cli_host *host, bool json, double time
     char reason[1024] = "";
 
     if (host->status != 0)
-        reason_of(host, timeout_s, reason, sizeof reason);
-    if (host->out[1].data != NULL)
+        reason_of(host, timeout_s, reason, sizeof(reason));
+    if (host->out[1].data)
         put_lines(stderr, host->name, host->out[1].data, is_trace);
     if (json) {
         show_json(host, reason);
         return;
     }
-    if (host->out[0].data != NULL)
+    if (host->out[0].data)
         put_lines(stdout, host->name, host->out[0].data, NULL);
     if (host->status != 0)
         put_line(stdout, host->name, "failed: ", reason);
@@ -261,14 +261,14 @@ static int add_nodes(struct gb_cli *cli, json_t *fleet, json_t *nodes, json_t *w
 /* The nodes that have all these labels, "KEY=VALUE,..." or "" for all. 0, or -1 with cli->error. */
 static int fleet_hosts(struct gb_cli *cli, const char *labels, struct gb_cli_hosts *ret) {
     json_t *wanted = gb_cli_labels(cli, "--hosts @", labels);
-    json_t *fleet = wanted != NULL ? gb_cli_request(cli, "GET", "/v1/fleet", NULL) : NULL;
-    json_t *nodes = fleet != NULL ? gb_cli_items(cli, "/v1/fleet/nodes") : NULL;
-    int rc = nodes != NULL ? add_nodes(cli, fleet, nodes, wanted, ret) : -1;
+    json_t *fleet = wanted ? gb_cli_request(cli, "GET", "/v1/fleet", NULL) : NULL;
+    json_t *nodes = fleet ? gb_cli_items(cli, "/v1/fleet/nodes") : NULL;
+    int r = nodes ? add_nodes(cli, fleet, nodes, wanted, ret) : -1;
 
     json_decref(nodes);
     json_decref(fleet);
     json_decref(wanted);
-    return rc;
+    return r;
 }
 
 /* --- the processes ------------------------------------------------------------------------------------------------ */
@@ -290,7 +290,7 @@ struct fleet {
 };
 
 static bool of_fleet(const struct gb_cli_options *options) {
-    return options->hosts != NULL && options->hosts[0] == '@';
+    return options->hosts && options->hosts[0] == '@';
 }
 
 /* What the host's section says; of a node what goes for the daemon that named it; of a group's other hosts the top.
@@ -301,7 +301,7 @@ static void settle(const struct fleet *fleet, const struct gb_cli_host *host, st
     if (of_fleet(&fleet->given))
         scope = fleet->scope;
     else
-        scope.elsewhere = host->section == NULL && fleet->given.group == NULL;
+        scope.elsewhere = !host->section && !fleet->given.group;
     gb_cli_config_apply(cli, &scope);
     cli->options.url = host->url;
     cli->options.json = fleet->cli->options.json;
@@ -312,7 +312,7 @@ static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int
     struct gb_cli cli = {
         .options = fleet->given, .config = fleet->cli->config, .command = fleet->cli->command, .host = host->name};
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int rc;
+    int r;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     sigprocmask(SIG_SETMASK, &fleet->before, NULL);
@@ -321,9 +321,9 @@ static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int
     dup2(err, STDERR_FILENO);
     clearerr(stdout); /* the parent's reader may have gone, and not ours */
     settle(fleet, host, &cli);
-    rc = gb_cli_run(&cli, fleet->argc, fleet->argv);
+    r = gb_cli_run(&cli, fleet->argc, fleet->argv);
     fflush(NULL);
-    _exit(rc);
+    _exit(r);
 }
 
 static int start(struct fleet *fleet, struct gb_cli_host *host) {
@@ -362,7 +362,7 @@ static void keep(struct gb_cli_text *text, const char *data, size_t bytes) {
         return;
     }
     grown = realloc(text->data, text->bytes + bytes + 1);
-    if (grown == NULL) {
+    if (!grown) {
         text->cut = true;
         return;
     }
@@ -374,7 +374,7 @@ static void keep(struct gb_cli_text *text, const char *data, size_t bytes) {
 
 static void take(struct fleet *fleet, struct gb_cli_host *host, int which) {
     char data[CHUNK];
-    ssize_t n = read(host->fds[which], data, sizeof data);
+    ssize_t n = read(host->fds[which], data, sizeof(data));
     int status;
 
     if (n > 0) {
@@ -436,7 +436,7 @@ static void interrupted(struct fleet *fleet) {
     struct signalfd_siginfo info;
     int number;
 
-    if (read(fleet->signals, &info, sizeof info) != sizeof info)
+    if (read(fleet->signals, &info, sizeof(info)) != sizeof(info))
         return;
     number = (int)info.ssi_signo;
     signal_all(fleet, atomic_exchange(&fleet->cli->interrupted, number) != 0 ? SIGKILL : number);
@@ -471,9 +471,9 @@ static int verdict(struct fleet *fleet) {
 }
 
 static int run(struct fleet *fleet) {
-    struct pollfd *polls = calloc(2 * fleet->hosts.count + 1, sizeof *polls);
+    struct pollfd *polls = calloc(2 * fleet->hosts.count + 1, sizeof(*polls));
 
-    if (polls == NULL)
+    if (!polls)
         return gb_cli_refused(fleet->cli, GB_CLI_FAILED, "out of memory");
     while (fleet->running > 0 || fleet->next < fleet->hosts.count) {
         while (fleet->next < fleet->hosts.count && fleet->running < fleet->parallel) {
@@ -503,12 +503,12 @@ static int know(struct gb_cli *cli, struct gb_cli_hosts *hosts) {
         const char *url;
 
         host->section = gb_cli_config_find(cli->config, GB_CLI_CONFIG_HOST, host->name);
-        url = host->section != NULL ? host->section->values[GB_CLI_CONFIG_URL] : NULL;
-        if (url == NULL)
+        url = host->section ? host->section->values[GB_CLI_CONFIG_URL] : NULL;
+        if (!url)
             continue;
         free(host->url);
         host->url = strdup(url);
-        if (host->url == NULL)
+        if (!host->url)
             return -1;
     }
     return 0;
@@ -517,7 +517,7 @@ static int know(struct gb_cli *cli, struct gb_cli_hosts *hosts) {
 static int read_group(struct gb_cli *cli, struct gb_cli_hosts *ret) {
     const struct gb_cli_section *group = gb_cli_config_named(cli, GB_CLI_CONFIG_GROUP, "--group", cli->options.group);
 
-    if (group == NULL)
+    if (!group)
         return GB_CLI_USAGE;
     if (cli_hosts_list(group->values[GB_CLI_CONFIG_HOSTS], ret) < 0 || know(cli, ret) < 0)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
@@ -528,67 +528,67 @@ static int read_group(struct gb_cli *cli, struct gb_cli_hosts *ret) {
 static int read_hosts(struct gb_cli *cli, struct gb_cli_hosts *ret) {
     const char *text = cli->options.hosts;
     const char *why;
-    int rc = GB_CLI_DONE;
+    int r = GB_CLI_DONE;
 
-    if (text == NULL)
+    if (!text)
         return read_group(cli, ret);
     if (text[0] != '@') {
         if (gb_cli_hosts_read(text, ret, &why) < 0)
-            rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, why);
+            r = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, why);
         else if (know(cli, ret) < 0)
-            rc = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, strerror(errno));
-        return rc;
+            r = gb_cli_refused(cli, GB_CLI_USAGE, "--hosts %s: %s", text, strerror(errno));
+        return r;
     }
-    rc = gb_cli_begin(cli);
-    if (rc == GB_CLI_DONE && fleet_hosts(cli, text + 1, ret) < 0)
-        rc = gb_cli_failed(cli);
+    r = gb_cli_begin(cli);
+    if (r == GB_CLI_DONE && fleet_hosts(cli, text + 1, ret) < 0)
+        r = gb_cli_failed(cli);
     gb_cli_end(cli);
-    return rc;
+    return r;
 }
 
 /* What the configuration file says of all hosts. 0, or the exit status of what was said. */
 static int configure(struct fleet *fleet) {
     struct gb_cli *cli = fleet->cli;
     const struct gb_cli_options *o = &cli->options;
-    int rc;
+    int r;
 
-    if ((o->hosts != NULL) + (o->group != NULL) + (o->host != NULL && !of_fleet(o)) > 1)
+    if ((o->hosts != NULL) + (o->group != NULL) + (o->host && !of_fleet(o)) > 1)
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "--hosts, --group and --host each say which daemons: give one of them");
-    rc = gb_cli_config_scope(cli, &fleet->scope);
-    if (rc == GB_CLI_DONE)
+    r = gb_cli_config_scope(cli, &fleet->scope);
+    if (r == GB_CLI_DONE)
         gb_cli_config_apply(cli, &fleet->scope);
-    return rc;
+    return r;
 }
 
 int gb_cli_run_hosts(struct gb_cli *cli, int argc, char **argv) {
     struct fleet fleet = {
         .cli = cli, .given = cli->options, .argc = argc, .argv = argv, .parallel = PARALLEL, .timeout_s = TIMEOUT_S};
     sigset_t set;
-    int rc = configure(&fleet);
+    int r = configure(&fleet);
 
-    if (rc != GB_CLI_DONE)
-        return rc;
+    if (r != GB_CLI_DONE)
+        return r;
     if (cli->options.given[GB_CLI_ID_parallel])
         fleet.parallel = cli->options.parallel;
     if (fleet.parallel == 0 || fleet.parallel > PARALLEL_MOST)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--parallel is a number from 1 to %d", PARALLEL_MOST);
     if (cli->options.timeout > 0)
         fleet.timeout_s = cli->options.timeout;
-    rc = read_hosts(cli, &fleet.hosts);
-    if (rc != GB_CLI_DONE) {
+    r = read_hosts(cli, &fleet.hosts);
+    if (r != GB_CLI_DONE) {
         gb_cli_hosts_done(&fleet.hosts);
-        return rc;
+        return r;
     }
     gb_cli_signals_fatal(&set);
     sigprocmask(SIG_BLOCK, &set, &fleet.before);
     signal(SIGPIPE, SIG_IGN); /* who reads along may leave: the hosts behind are still to be asked */
     fleet.signals = signalfd(-1, &set, SFD_CLOEXEC);
     if (fleet.hosts.count == 0)
-        rc = gb_cli_refused(cli, GB_CLI_USAGE, "%s names no host", cli->options.hosts != NULL ? "--hosts" : "--group");
+        r = gb_cli_refused(cli, GB_CLI_USAGE, "%s names no host", cli->options.hosts ? "--hosts" : "--group");
     else
-        rc = run(&fleet);
+        r = run(&fleet);
     close(fleet.signals);
     gb_cli_hosts_done(&fleet.hosts);
-    return gb_cli_flush(cli, rc);
+    return gb_cli_flush(cli, r);
 }

@@ -9,15 +9,15 @@
 /* With what the configuration file says. */
 static int run(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_config_scope scope;
-    int rc;
+    int r;
 
     if (cli->command->run == gb_cli_run_config)
         return gb_cli_run_config(cli, argc, argv);
-    if (cli->options.hosts != NULL || cli->options.group != NULL)
+    if (cli->options.hosts || cli->options.group)
         return gb_cli_run_hosts(cli, argc, argv);
-    rc = gb_cli_config_scope(cli, &scope);
-    if (rc != GB_CLI_DONE)
-        return rc;
+    r = gb_cli_config_scope(cli, &scope);
+    if (r != GB_CLI_DONE)
+        return r;
     gb_cli_config_apply(cli, &scope);
     return gb_cli_run(cli, argc, argv);
 }
@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
     struct gb_cli_config config;
     struct gb_cli cli = {.config = &config};
     int first;
-    int rc;
+    int r;
 
     gb_standard_hold();
     if (gb_cli_options_read(argc, argv, &cli.options, &first) < 0)
@@ -36,11 +36,11 @@ int main(int argc, char **argv) {
         return gb_cli_flush(&cli, GB_CLI_DONE);
     }
     cli.command = first < argc ? gb_cli_command_find(argv[first]) : NULL;
-    if (cli.options.help && (first >= argc || cli.command != NULL)) {
+    if (cli.options.help && (first >= argc || cli.command)) {
         gb_cli_help(stdout, cli.command, first + 1 < argc ? gb_cli_verb_find(cli.command, argv[first + 1]) : NULL);
         return gb_cli_flush(&cli, GB_CLI_DONE);
     }
-    if (cli.command == NULL) {
+    if (!cli.command) {
         if (first < argc)
             gb_cli_command_unknown(argv[first]);
         else
@@ -53,10 +53,10 @@ int main(int argc, char **argv) {
         return GB_CLI_USAGE;
     if (cli.command->run == gb_cli_run_help)
         return gb_cli_run_help(&cli, argc, argv);
-    rc = gb_cli_config_read(&cli, &config);
+    r = gb_cli_config_read(&cli, &config);
     gb_cli_signals_block();
-    if (rc == GB_CLI_DONE)
-        rc = run(&cli, argc, argv);
+    if (r == GB_CLI_DONE)
+        r = run(&cli, argc, argv);
     gb_cli_config_done(&config);
-    return rc;
+    return r;
 }

@@ -26,14 +26,14 @@ const struct gb_cli_command gb_cli_commands[] = {
 #include "cli/commands.def"
 };
 #undef GB_CLI_COMMAND
-const size_t gb_cli_commands_count = sizeof gb_cli_commands / sizeof gb_cli_commands[0];
+const size_t gb_cli_commands_count = sizeof(gb_cli_commands) / sizeof(gb_cli_commands[0]);
 
 #define GB_CLI_VERB(command, name, help) {#command, name, help},
 const struct gb_cli_verb gb_cli_verbs[] = {
 #include "cli/verbs.def"
 };
 #undef GB_CLI_VERB
-const size_t gb_cli_verbs_count = sizeof gb_cli_verbs / sizeof gb_cli_verbs[0];
+const size_t gb_cli_verbs_count = sizeof(gb_cli_verbs) / sizeof(gb_cli_verbs[0]);
 
 static bool is_of(const struct gb_cli_verb *verb, const struct gb_cli_command *command) {
     return strcmp(verb->command, command->name) == 0;
@@ -103,7 +103,7 @@ static const char *command_meant(const char *name) {
     };
     size_t i;
 
-    for (i = 0; i < sizeof words / sizeof words[0]; i++)
+    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcmp(words[i].word, name) == 0)
             return words[i].hint;
     return NULL;
@@ -120,15 +120,15 @@ void gb_cli_command_unknown(const char *name) {
         gb_nearest_try(&nearest, gb_cli_commands[i].name);
     fputs("gpubuf: there is no command \"", stderr);
     gb_cli_put(stderr, name);
-    fprintf(stderr, "\"%s%s; \"gpubuf --help\" lists them\n", meant != NULL ? "; " : "",
-            meant != NULL ? meant : gb_nearest_hint(&nearest, "", hint));
+    fprintf(stderr, "\"%s%s; \"gpubuf --help\" lists them\n", meant ? "; " : "",
+            meant ? meant : gb_nearest_hint(&nearest, "", hint));
 }
 
 bool gb_cli_has_word(const char *words, const char *word) {
     size_t n = strlen(word);
     const char *at = words;
 
-    while (n > 0 && (at = strstr(at, word)) != NULL) {
+    while (n > 0 && (at = strstr(at, word))) {
         if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0'))
             return true;
         at += n;
@@ -167,7 +167,7 @@ int gb_cli_size(const char *text, uint64_t *ret) {
     if (end == text || text[0] < '0' || text[0] > '9' || errno != 0)
         return -1;
     unit = *end != '\0' ? strchr(units, *end) : NULL;
-    if (unit != NULL) {
+    if (unit) {
         shift = 10 * (unsigned)(unit - units + 1);
         end++;
     }
@@ -225,11 +225,11 @@ static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const c
     bool file = gb_cli_options_all[id].type == GB_CLI_FILE;
     const char *fault = file ? gb_conf_path(text, strlen(text)) : NULL;
 
-    if (fault != NULL) {
+    if (fault) {
         fprintf(stderr, "gpubuf: --%s %s\n", gb_cli_options_all[id].name, fault);
         return -1;
     }
-    if (wanted == NULL)
+    if (!wanted)
         return 0;
     fprintf(stderr, "gpubuf: --%s \"%s\" is not %s\n", gb_cli_options_all[id].name, text, wanted);
     return -1;
@@ -239,7 +239,7 @@ static int set(struct gb_cli_options *options, enum gb_cli_option_id id, const c
 static int refuse_number(char **argv, int digit) {
     const char *last = argv[optind - 1]; /* getopt stands behind it, or still in the next */
     const char *next = argv[optind];
-    bool behind = next == NULL || next[0] != '-' || next[1] != digit || last[1] == digit;
+    bool behind = !next || next[0] != '-' || next[1] != digit || last[1] == digit;
 
     fprintf(stderr, "gpubuf: \"%s\" is no option, and a number below 0 is taken only as the value of an option\n",
             behind ? last : next);
@@ -254,7 +254,7 @@ static bool exact(int id) {
         GB_CLI_ID_token,      GB_CLI_ID_etcd_user,   GB_CLI_ID_header, GB_CLI_ID_source_token_file};
     size_t i;
 
-    for (i = 0; i < sizeof ids / sizeof ids[0]; i++)
+    for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
         if (ids[i] == id)
             return true;
     return false;
@@ -278,7 +278,7 @@ static void refuse_word(const char *word) {
     int found = 0;
     int i;
 
-    snprintf(shown, sizeof shown, "%.*s", length, word);
+    snprintf(shown, sizeof(shown), "%.*s", length, word);
     fputs("gpubuf: there is no option \"--", stderr);
     gb_cli_put(stderr, shown);
     fputc('"', stderr);
@@ -307,9 +307,9 @@ static int refuse_option(const char *word, int c) {
     int id = id_of(optopt);
     const struct gb_cli_option_spec *spec = id < GB_CLI_IDS ? &gb_cli_options_all[id] : NULL;
 
-    if (spec != NULL && c == ':')
+    if (spec && c == ':')
         fprintf(stderr, "gpubuf: --%s needs a value: %s\n", spec->name, spec->argument);
-    else if (spec != NULL)
+    else if (spec)
         fprintf(stderr, "gpubuf: --%s takes no value\n", spec->name);
     else if (optopt != 0)
         fprintf(stderr, "gpubuf: there is no option \"-%c\"; \"gpubuf --help\" lists them\n", optopt);
@@ -320,14 +320,14 @@ static int refuse_option(const char *word, int c) {
 
 int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *ret_first) {
     struct option longs[GB_CLI_IDS + 1];
-    char shorts[3 * GB_CLI_IDS + sizeof DIGITS + 1] = ":" DIGITS;
+    char shorts[3 * GB_CLI_IDS + sizeof(DIGITS) + 1] = ":" DIGITS;
     char *at = shorts + strlen(shorts);
     const char *word;
     int c;
     int i;
 
-    memset(ret, 0, sizeof *ret);
-    memset(longs, 0, sizeof longs);
+    memset(ret, 0, sizeof(*ret));
+    memset(longs, 0, sizeof(longs));
     for (i = 0; i < GB_CLI_IDS; i++) {
         const struct gb_cli_option_spec *spec = &gb_cli_options_all[i];
 
@@ -341,7 +341,7 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
     opterr = 0;
     optind = 0; /* start anew: tests parse more than once */
     while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
-        word = argv[optarg != NULL && optarg == argv[optind - 1] ? optind - 2 : optind - 1];
+        word = argv[optarg && optarg == argv[optind - 1] ? optind - 2 : optind - 1];
         if (c == '?' || c == ':')
             return refuse_option(argv[optind - 1], c);
         if (c >= '0' && c <= '9')
@@ -352,7 +352,7 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
                     (int)strcspn(word, "="), word, gb_cli_options_all[i].name);
             return -1;
         }
-        if (i < GB_CLI_IDS && set(ret, (enum gb_cli_option_id)i, optarg != NULL ? optarg : "") < 0)
+        if (i < GB_CLI_IDS && set(ret, (enum gb_cli_option_id)i, optarg ? optarg : "") < 0)
             return -1;
     }
     *ret_first = optind;
@@ -369,11 +369,11 @@ static bool has_verbs(const struct gb_cli_command *command) {
 }
 
 static int refuse_taken(const struct gb_cli_command *command, const struct gb_cli_verb *verb, int id) {
-    const char *space = verb != NULL ? " " : "";
-    const char *word = verb != NULL ? verb->name : "";
+    const char *space = verb ? " " : "";
+    const char *word = verb ? verb->name : "";
     const char *name = gb_cli_options_all[id].name;
 
-    if (verb == NULL && gb_cli_option_taken(command, NULL, (enum gb_cli_option_id)id))
+    if (!verb && gb_cli_option_taken(command, NULL, (enum gb_cli_option_id)id))
         fprintf(stderr,
                 "gpubuf: %s alone takes no --%s, which has an effect with a word behind it; \"gpubuf help %s\" lists "
                 "them\n",
@@ -408,7 +408,7 @@ static int refuse_count(const struct gb_cli_command *command, int argc, char **a
                 most == 1 ? "" : "s");
         gb_cli_put(stderr, argv[most]);
         fprintf(stderr, "\" is one more%s\n",
-                strstr(command->arguments, "PATTERN") != NULL && most == 1
+                strstr(command->arguments, "PATTERN") && most == 1
                     ? "; a pattern of several names is given in quotes, so that the shell leaves it"
                 : strcmp(command->name, "get") == 0
                     ? "; several buffers are NAME,NAME or PREFIX*, and a FILE that ends in .safetensors"
@@ -431,7 +431,7 @@ int gb_cli_options_check(const struct gb_cli_options *options, const struct gb_c
         if (options->given[i] && !gb_cli_option_common((enum gb_cli_option_id)i) &&
             (bare || !gb_cli_option_taken(command, verb, (enum gb_cli_option_id)i)))
             return refuse_taken(command, verb, i);
-    if (options->given[GB_CLI_ID_parallel] && options->hosts == NULL && options->group == NULL)
+    if (options->given[GB_CLI_ID_parallel] && !options->hosts && !options->group)
         return gb_cli_options_idle(options, "parallel", "it goes with --hosts or --group");
     return 0;
 }

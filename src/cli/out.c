@@ -15,7 +15,7 @@
 json_t *gb_cli_at(json_t *object, const char *path) {
     json_t *at = object;
 
-    while (at != NULL && *path != '\0') {
+    while (at && *path != '\0') {
         size_t n = strcspn(path, ".");
 
         at = json_object_getn(at, path, n);
@@ -31,7 +31,7 @@ double gb_cli_number(json_t *object, const char *path) {
 const char *gb_cli_text(json_t *object, const char *path) {
     const char *text = json_string_value(gb_cli_at(object, path));
 
-    return text != NULL ? text : "";
+    return text ? text : "";
 }
 
 char *gb_cli_bytes_text(uint64_t bytes, char *text) {
@@ -77,8 +77,8 @@ static void cell_shape(json_t *shape, char *cell) {
     size_t at = 0;
     size_t i;
 
-    for (i = 0; i < json_array_size(shape) && at < sizeof text - 24; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld", i > 0 ? "x" : "",
+    for (i = 0; i < json_array_size(shape) && at < sizeof(text) - 24; i++)
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%lld", i > 0 ? "x" : "",
                                (long long)json_integer_value(json_array_get(shape, i)));
     cell_text(cell, json_array_size(shape) > 0 ? text : "scalar");
 }
@@ -97,7 +97,7 @@ static void cell_any(json_t *value, char *cell) {
         return;
     }
     text = json_dumps(value, DUMP);
-    cell_text(cell, text != NULL ? text : "");
+    cell_text(cell, text ? text : "");
     free(text);
 }
 
@@ -105,7 +105,7 @@ void gb_cli_cell(json_t *item, const struct gb_cli_column *column, char *text) {
     json_t *value = gb_cli_at(item, column->path);
 
     text[0] = '\0';
-    if (value == NULL || json_is_null(value))
+    if (!value || json_is_null(value))
         strcpy(text, "-");
     else if (column->form == GB_CLI_FORM_BYTES && json_is_integer(value))
         gb_cli_bytes_text((uint64_t)json_integer_value(value), text);
@@ -158,8 +158,8 @@ void gb_cli_table(FILE *out, const struct gb_cli_column *columns, size_t count, 
     size_t i;
     size_t n;
 
-    if (count > sizeof widths / sizeof widths[0])
-        count = sizeof widths / sizeof widths[0];
+    if (count > sizeof(widths) / sizeof(widths[0]))
+        count = sizeof(widths) / sizeof(widths[0]);
     for (i = 0; i < count; i++) {
         widths[i] = strlen(columns[i].title);
         for (row = 0; row < json_array_size(items); row++) {
@@ -190,7 +190,7 @@ static bool ends_in_bytes(const char *key) {
 static void put_value(FILE *out, json_t *value) {
     char *text = json_is_string(value) ? NULL : json_dumps(value, DUMP);
 
-    gb_cli_put(out, json_is_string(value) ? json_string_value(value) : text != NULL ? text : "");
+    gb_cli_put(out, json_is_string(value) ? json_string_value(value) : text ? text : "");
     free(text);
 }
 
@@ -204,14 +204,14 @@ static void put_detail(FILE *out, const char *path, json_t *value) {
 
     if (json_is_object(value) && json_object_size(value) > 0) {
         json_object_foreach(value, key, member) {
-            snprintf(deeper, sizeof deeper, "%s%s%s", path, path[0] ? "." : "", key);
+            snprintf(deeper, sizeof(deeper), "%s%s%s", path, path[0] ? "." : "", key);
             put_detail(out, deeper, member);
         }
         return;
     }
     if (json_is_array(value) && json_is_object(json_array_get(value, 0))) {
         json_array_foreach(value, i, member) {
-            snprintf(deeper, sizeof deeper, "%s[%zu]", path, i);
+            snprintf(deeper, sizeof(deeper), "%s[%zu]", path, i);
             put_detail(out, deeper, member);
         }
         return;
@@ -245,7 +245,7 @@ void gb_cli_json_text(FILE *out, const char *text) {
 void gb_cli_json(FILE *out, json_t *value) {
     char *text = json_dumps(value, DUMP);
 
-    gb_cli_json_text(out, text != NULL ? text : "null");
+    gb_cli_json_text(out, text ? text : "null");
     free(text);
 }
 
@@ -273,12 +273,12 @@ void gb_cli_progress_line(const struct gb_cli_progress *progress, double now, un
 
     gb_cli_bytes_text(progress->done, done);
     if (progress->total == 0)
-        n = snprintf(tail, sizeof tail, "  %s  %.2f GB/s", done, progress->rate / 1e9);
+        n = snprintf(tail, sizeof(tail), "  %s  %.2f GB/s", done, progress->rate / 1e9);
     else if (progress->done >= progress->total)
-        n = snprintf(tail, sizeof tail, "  %s  100 %%  %.2f GB/s  in %s", done, progress->rate / 1e9,
+        n = snprintf(tail, sizeof(tail), "  %s  100 %%  %.2f GB/s  in %s", done, progress->rate / 1e9,
                      gb_cli_time_text(now - progress->began, left));
     else
-        n = snprintf(tail, sizeof tail, "  %s of %s  %.0f %%  %.2f GB/s  %s left", done,
+        n = snprintf(tail, sizeof(tail), "  %s of %s  %.0f %%  %.2f GB/s  %s left", done,
                      gb_cli_bytes_text(progress->total, total),
                      100.0 * (double)progress->done / (double)progress->total, progress->rate / 1e9,
                      gb_cli_time_text(
@@ -292,7 +292,7 @@ void gb_cli_progress_line(const struct gb_cli_progress *progress, double now, un
 static void draw(struct gb_cli_progress *progress, double now) {
     char text[512];
 
-    gb_cli_progress_line(progress, now, columns(progress->out), text, sizeof text);
+    gb_cli_progress_line(progress, now, columns(progress->out), text, sizeof(text));
     fputs("\r\033[K", progress->out);
     gb_cli_put(progress->out, text);
     fflush(progress->out);
@@ -300,7 +300,7 @@ static void draw(struct gb_cli_progress *progress, double now) {
 }
 
 void gb_cli_progress_begin(struct gb_cli_progress *progress, FILE *out, bool on, const char *label) {
-    memset(progress, 0, sizeof *progress);
+    memset(progress, 0, sizeof(*progress));
     progress->out = out;
     progress->on = on;
     progress->label = label;

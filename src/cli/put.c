@@ -88,7 +88,7 @@ static int64_t next_bytes_source(void *arg, void *data, size_t size) {
 /* Reads up to so many bytes into front; fewer, if the end comes before. -1 with errno. */
 static int fill(struct gb_cli_source *source, size_t size) {
     source->front = malloc(size);
-    if (source->front == NULL)
+    if (!source->front)
         return -1;
     while (source->front_bytes < size) {
         ssize_t n = read_pipe(source, source->front + source->front_bytes, size - source->front_bytes);
@@ -108,7 +108,7 @@ static bool tells_length(const struct gb_cli_source *source) {
     static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
     return source->front_bytes >= PEEK &&
-           (memcmp(source->front, npy, sizeof npy) == 0 || (source->front[7] == 0 && source->front[8] == '{'));
+           (memcmp(source->front, npy, sizeof(npy)) == 0 || (source->front[7] == 0 && source->front[8] == '{'));
 }
 
 static int write_all(int fd, const unsigned char *data, size_t bytes) {
@@ -126,7 +126,7 @@ static int write_all(int fd, const unsigned char *data, size_t bytes) {
 static const char *spool_folder(void) {
     const char *folder = getenv("TMPDIR");
 
-    return folder != NULL && folder[0] != '\0' ? folder : "/tmp";
+    return folder && folder[0] != '\0' ? folder : "/tmp";
 }
 
 /* A file without a name; where the file system has none such it loses its name at once. */
@@ -149,7 +149,7 @@ static int open_spool(void) {
 static int spool(struct gb_cli_source *source) {
     unsigned char *data = malloc(SPOOL_BYTES);
     int fd = open_spool();
-    int64_t n = fd < 0 || data == NULL ? -1 : 1;
+    int64_t n = fd < 0 || !data ? -1 : 1;
     uint64_t bytes = 0;
 
     while (n > 0) {
@@ -228,26 +228,26 @@ static int source_open(struct gb_cli *cli, const char *path, bool knows_length, 
     struct gb_cli_source source = {.cli = cli, .bytes = GPUBUF_UNKNOWN, .until = deadline(cli)};
     struct stat info;
     off_t at = 0;
-    int rc = 0;
+    int r = 0;
 
     /* A FIFO that has no writer is opened at once, and waited for where interrupts are heard. */
     source.fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (source.fd < 0 || fstat(source.fd, &info) < 0)
-        rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
+        r = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))
-        rc = gb_cli_refused(cli, GB_CLI_USAGE, "%s is a folder; name a file", path);
-    if (rc == 0 && S_ISREG(info.st_mode))
+        r = gb_cli_refused(cli, GB_CLI_USAGE, "%s is a folder; name a file", path);
+    if (r == 0 && S_ISREG(info.st_mode))
         at = lseek(source.fd, 0, SEEK_CUR);
-    if (rc == 0 && S_ISREG(info.st_mode) && ends_at(source.fd, at, info.st_size)) {
+    if (r == 0 && S_ISREG(info.st_mode) && ends_at(source.fd, at, info.st_size)) {
         source.front_at = at > 0 ? (size_t)at : 0; /* of a file: where it begins for us */
         source.bytes = info.st_size > at ? (uint64_t)(info.st_size - at) : 0;
-    } else if (rc == 0) {
+    } else if (r == 0) {
         source.device = S_ISCHR(info.st_mode) && !isatty(source.fd);
-        rc = open_pipe(&source, path, knows_length, expected);
+        r = open_pipe(&source, path, knows_length, expected);
     }
-    if (rc != 0) {
+    if (r != 0) {
         source_close(&source);
-        return rc;
+        return r;
     }
     *ret = source;
     return 0;
@@ -267,7 +267,7 @@ static struct gpubuf_source source_of(struct gb_cli_source *source) {
 /* Endings of pickles; .bin is one of raw bytes as well. */
 static const char *const pickles[] = {".pkl", ".pickle", ".pt", ".pth", ".bin"};
 
-#define COUNT (sizeof pickles / sizeof pickles[0])
+#define COUNT (sizeof(pickles) / sizeof(pickles[0]))
 
 /* The bytes that a file begins with, without taking them. */
 static size_t look(const struct gb_cli_source *source, unsigned char ret[4]) {
@@ -304,7 +304,7 @@ static bool warn_archive(const struct gb_cli *cli, const struct gb_cli_source *s
     for (i = 0; i < COUNT; i++)
         if (is_pickle(front) && gb_cli_ends_in(path, pickles[i]))
             what = "a pickle";
-    if (what == NULL)
+    if (!what)
         return false;
     fputs("gpubuf: warning: ", stderr);
     gb_cli_put(stderr, path);
@@ -323,9 +323,9 @@ void gb_cli_warn_no_archive(const struct gb_cli *cli, int fd, const char *path) 
     for (i = 0; i < COUNT; i++)
         if (gb_cli_ends_in(path, pickles[i]) && strcmp(pickles[i], ".bin") != 0)
             what = "what its ending says";
-    if (cli->options.raw || cli->options.quiet || what == NULL || fd < 0)
+    if (cli->options.raw || cli->options.quiet || !what || fd < 0)
         return;
-    if (pread(fd, front, sizeof front, 0) == sizeof front && (is_archive(front) || is_pickle(front)))
+    if (pread(fd, front, sizeof(front), 0) == sizeof(front) && (is_archive(front) || is_pickle(front)))
         return; /* that was put as its bytes */
     fputs("gpubuf: warning: ", stderr);
     gb_cli_put(stderr, path);
@@ -355,19 +355,19 @@ static bool resumes(const struct gb_cli *cli, const struct gb_cli_source *source
     const struct gb_cli_options *o = &cli->options;
 
     return o->retry > 0 && !source->pipe && source->bytes != GPUBUF_UNKNOWN && o->connections <= 1 && !o->in_place &&
-           !o->given[GB_CLI_ID_offset] && o->slice == NULL && o->side == NULL;
+           !o->given[GB_CLI_ID_offset] && !o->slice && !o->side;
 }
 
 static int64_t next_bytes_resume(void *arg, void *data, size_t size) {
-    struct resumed *r = arg;
+    struct resumed *resumed = arg;
     ssize_t n;
 
     do
-        n = pread(r->source->fd, data, size, (off_t)(r->source->front_at + r->at));
+        n = pread(resumed->source->fd, data, size, (off_t)(resumed->source->front_at + resumed->at));
     while (n < 0 && errno == EINTR);
     if (n > 0) {
-        r->at += (uint64_t)n;
-        gb_cli_progress_move(r->progress, r->at, r->source->bytes);
+        resumed->at += (uint64_t)n;
+        gb_cli_progress_move(resumed->progress, resumed->at, resumed->source->bytes);
     }
     return n;
 }
@@ -377,17 +377,17 @@ static int add_query(struct gb_cli *cli, char *target, const char *key, const ch
     size_t at = strlen(target);
     int n;
 
-    if (value == NULL)
+    if (!value)
         return 0;
-    n = snprintf(target + at, GB_CLI_PATH - at, "%c%s=", strchr(target, '?') != NULL ? '&' : '?', key);
+    n = snprintf(target + at, GB_CLI_PATH - at, "%c%s=", strchr(target, '?') ? '&' : '?', key);
     if (n < 0 || (size_t)n >= GB_CLI_PATH - at ||
         gpubuf_escape(value, target + at + n, GB_CLI_PATH - at - (size_t)n) < 0)
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the options are too long for a request");
     return 0;
 }
 
-static int begin_target(struct resumed *r, char *ret) {
-    const struct gpubuf_put_params *p = r->params;
+static int begin_target(struct resumed *resumed, char *ret) {
+    const struct gpubuf_put_params *p = resumed->params;
     char max_bytes[24];
     const struct {
         const char *key;
@@ -405,61 +405,62 @@ static int begin_target(struct resumed *r, char *ret) {
         {"mirrored", p->mirrored ? "true" : NULL},
         {"max_bytes", p->max_bytes.set ? max_bytes : NULL},
     };
-    int rc = gb_cli_target(r->cli, ret, "/v1/sessions/{}/buffers/{}/data", r->name->session, r->name->name);
+    int r = gb_cli_target(resumed->cli, ret, "/v1/sessions/{}/buffers/{}/data", resumed->name->session,
+                          resumed->name->name);
     size_t i;
 
-    snprintf(max_bytes, sizeof max_bytes, "%" PRIu64, p->max_bytes.value);
-    for (i = 0; i < sizeof queries / sizeof queries[0] && rc == 0; i++)
-        rc = add_query(r->cli, ret, queries[i].key, queries[i].value);
-    return rc;
+    snprintf(max_bytes, sizeof(max_bytes), "%" PRIu64, p->max_bytes.value);
+    for (i = 0; i < sizeof(queries) / sizeof(queries[0]) && r == 0; i++)
+        r = add_query(resumed->cli, ret, queries[i].key, queries[i].value);
+    return r;
 }
 
 /* A new key in text[KEY_SIZE]. -1 with cli->error. */
 static int make_key(struct gb_cli *cli, char *text) {
     unsigned char random[KEY_BYTES];
 
-    if (getrandom(random, sizeof random, 0) != sizeof random)
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
         return gb_cli_error(cli, GPUBUF_INPUT_FAILED, "there are no random numbers: %s", strerror(errno));
-    gb_hex(random, sizeof random, text);
+    gb_hex(random, sizeof(random), text);
     return 0;
 }
 
 /* Without bytes: what breaks off is the part that can go on. The key makes it one upload, however often it is sent. */
-static int begin(struct resumed *r) {
+static int begin(struct resumed *resumed) {
     char idempotency[sizeof "Idempotency-Key: " + KEY_SIZE] = "Idempotency-Key: ";
     char length[48];
     const char *const headers[] = {"Upload-Complete: ?0", length, idempotency, NULL};
-    const struct gpubuf_answer *answer = gpubuf_answer_of(r->cli->client);
+    const struct gpubuf_answer *answer = gpubuf_answer_of(resumed->cli->client);
     char target[GB_CLI_PATH];
     json_t *upload;
 
-    r->at = 0;
-    r->id[0] = '\0';
-    if (begin_target(r, target) < 0 || make_key(r->cli, idempotency + strlen(idempotency)) < 0)
+    resumed->at = 0;
+    resumed->id[0] = '\0';
+    if (begin_target(resumed, target) < 0 || make_key(resumed->cli, idempotency + strlen(idempotency)) < 0)
         return -1;
-    snprintf(length, sizeof length, "Upload-Length: %" PRIu64, r->source->bytes);
-    if (gpubuf_request(r->cli->client, "POST", target, headers, "", 0, &r->cli->error) < 0)
+    snprintf(length, sizeof(length), "Upload-Length: %" PRIu64, resumed->source->bytes);
+    if (gpubuf_request(resumed->cli->client, "POST", target, headers, "", 0, &resumed->cli->error) < 0)
         return -1;
     upload = json_loadb(answer->body, answer->bytes, 0, NULL);
-    snprintf(r->id, sizeof r->id, "%s", gb_cli_text(upload, "id"));
+    snprintf(resumed->id, sizeof(resumed->id), "%s", gb_cli_text(upload, "id"));
     json_decref(upload);
-    return r->id[0] != '\0' ? 0 : gb_cli_error(r->cli, GPUBUF_BAD_ANSWER, "the answer names no upload");
+    return resumed->id[0] != '\0' ? 0 : gb_cli_error(resumed->cli, GPUBUF_BAD_ANSWER, "the answer names no upload");
 }
 
-static int upload_target(const struct resumed *r, char *ret) {
-    return gb_cli_target(r->cli, ret, "/v1/sessions/{}/uploads/{}", r->name->session, r->id);
+static int upload_target(const struct resumed *resumed, char *ret) {
+    return gb_cli_target(resumed->cli, ret, "/v1/sessions/{}/uploads/{}", resumed->name->session, resumed->id);
 }
 
-static int append(struct resumed *r) {
+static int append(struct resumed *resumed) {
     char offset[48];
     const char *const headers[] = {offset, "Upload-Complete: ?1", "Content-Type: application/partial-upload", NULL};
-    struct gpubuf_source rest = gpubuf_from_call(next_bytes_resume, r, r->source->bytes - r->at);
+    struct gpubuf_source rest = gpubuf_from_call(next_bytes_resume, resumed, resumed->source->bytes - resumed->at);
     char target[GB_CLI_PATH];
 
-    snprintf(offset, sizeof offset, "Upload-Offset: %" PRIu64, r->at);
-    if (upload_target(r, target) < 0)
+    snprintf(offset, sizeof(offset), "Upload-Offset: %" PRIu64, resumed->at);
+    if (upload_target(resumed, target) < 0)
         return -1;
-    return gpubuf_request_from(r->cli->client, "PATCH", target, headers, rest, &r->cli->error);
+    return gpubuf_request_from(resumed->cli->client, "PATCH", target, headers, rest, &resumed->cli->error);
 }
 
 static bool may_pass(const struct gpubuf_error *err) {
@@ -477,81 +478,81 @@ static bool may_pass(const struct gpubuf_error *err) {
 }
 
 /* Waits, if the error may pass and retries are left. False: it stands. */
-static bool again(struct resumed *r) {
-    const struct gpubuf_error *err = &r->cli->error;
+static bool again(struct resumed *resumed) {
+    const struct gpubuf_error *err = &resumed->cli->error;
     int seconds = err->retry_after_s < RETRY_AFTER_MAX_S ? err->retry_after_s : RETRY_AFTER_MAX_S;
-    double pause_s = seconds > 0 ? seconds : r->pause_ms / 1e3;
+    double pause_s = seconds > 0 ? seconds : resumed->pause_ms / 1e3;
 
-    if (r->left == 0 || !may_pass(err))
+    if (resumed->left == 0 || !may_pass(err))
         return false;
-    r->left--;
-    r->pause_ms = r->pause_ms * 2 < PAUSE_MAX_MS ? r->pause_ms * 2 : PAUSE_MAX_MS;
-    return gb_cli_pause(r->cli, pause_s);
+    resumed->left--;
+    resumed->pause_ms = resumed->pause_ms * 2 < PAUSE_MAX_MS ? resumed->pause_ms * 2 : PAUSE_MAX_MS;
+    return gb_cli_pause(resumed->cli, pause_s);
 }
 
 /* Asks what the daemon has; begins anew if it has no such upload any more. */
-static int find_place(struct resumed *r, bool *ret_complete) {
-    const struct gpubuf_answer *answer = gpubuf_answer_of(r->cli->client);
+static int find_place(struct resumed *resumed, bool *ret_complete) {
+    const struct gpubuf_answer *answer = gpubuf_answer_of(resumed->cli->client);
     char target[GB_CLI_PATH];
 
     *ret_complete = false;
-    if (r->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND)
-        return begin(r);
-    if (upload_target(r, target) < 0)
+    if (resumed->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND)
+        return begin(resumed);
+    if (upload_target(resumed, target) < 0)
         return -1;
-    if (gpubuf_request(r->cli->client, "GET", target, NULL, NULL, 0, &r->cli->error) < 0)
-        return r->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND ? begin(r) : -1;
+    if (gpubuf_request(resumed->cli->client, "GET", target, NULL, NULL, 0, &resumed->cli->error) < 0)
+        return resumed->cli->error.code == GPUBUF_UPLOAD_NOT_FOUND ? begin(resumed) : -1;
     if (!answer->upload_offset.set)
-        return gb_cli_error(r->cli, GPUBUF_BAD_ANSWER, "the answer has no Upload-Offset");
-    r->at = answer->upload_offset.value;
+        return gb_cli_error(resumed->cli, GPUBUF_BAD_ANSWER, "the answer has no Upload-Offset");
+    resumed->at = answer->upload_offset.value;
     *ret_complete = answer->upload_complete;
     return 0;
 }
 
 /* By a client of its own, which no interrupt stops and which has little patience: the upload ends by itself in time. */
-static void drop(struct resumed *r) {
-    struct gb_cli_options given = r->cli->options;
-    struct gpubuf_error why = r->cli->error;
+static void drop(struct resumed *resumed) {
+    struct gb_cli_options given = resumed->cli->options;
+    struct gpubuf_error why = resumed->cli->error;
     char target[GB_CLI_PATH];
     gpubuf_client *hasty;
 
-    if (r->id[0] == '\0' || upload_target(r, target) < 0)
+    if (resumed->id[0] == '\0' || upload_target(resumed, target) < 0)
         return;
-    r->cli->options.timeout = DROP_S;
-    r->cli->options.retry = 0;
-    if (gb_cli_open(r->cli, NULL, NULL, &hasty) == 0) {
+    resumed->cli->options.timeout = DROP_S;
+    resumed->cli->options.retry = 0;
+    if (gb_cli_open(resumed->cli, NULL, NULL, &hasty) == 0) {
         gpubuf_request(hasty, "DELETE", target, NULL, NULL, 0, NULL);
         gpubuf_close(hasty);
     }
-    r->cli->options = given;
-    r->cli->error = why;
+    resumed->cli->options = given;
+    resumed->cli->error = why;
 }
 
 /* Uploads the source. The buffer; NULL with cli->error set, and no upload left where the daemon can be reached. The
  * caller's. */
 static json_t *put_resumable(struct gb_cli *cli, const struct gb_cli_source *source, const struct gb_cli_name *name,
                              const struct gpubuf_put_params *params, struct gb_cli_progress *progress) {
-    struct resumed r = {cli, source, name, params, progress, "", 0, cli->options.retry, PAUSE_MS};
+    struct resumed resumed = {cli, source, name, params, progress, "", 0, cli->options.retry, PAUSE_MS};
     const struct gpubuf_answer *answer;
     char target[GB_CLI_PATH];
     bool complete = false;
-    int rc = begin(&r);
+    int r = begin(&resumed);
 
-    while (rc == 0 && !complete) {
-        rc = append(&r);
-        if (rc == 0) {
+    while (r == 0 && !complete) {
+        r = append(&resumed);
+        if (r == 0) {
             answer = gpubuf_answer_of(cli->client);
             return json_loadb(answer->body, answer->bytes, 0, NULL);
         }
-        while (rc < 0 && again(&r))
-            rc = find_place(&r, &complete);
+        while (r < 0 && again(&resumed))
+            r = find_place(&resumed, &complete);
     }
     if (complete) { /* the answer was lost */
         if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}", name->session, name->name) < 0)
             return NULL;
         return gb_cli_request(cli, "GET", target, NULL);
     }
-    drop(&r);
+    drop(&resumed);
     return NULL;
 }
 
@@ -572,13 +573,13 @@ bool gb_cli_is_file(const char *text) {
 /* The file's name without folder and ending. */
 static int name_from(struct gb_cli *cli, const char *path, struct gb_cli_name *ret) {
     const char *slash = strrchr(path, '/');
-    const char *base = slash != NULL ? slash + 1 : path;
+    const char *base = slash ? slash + 1 : path;
     const char *dot = strrchr(base, '.');
     char name[GPUBUF_NAME_SIZE];
 
     if (strcmp(path, "-") == 0)
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "standard input has no name: gpubuf put - NAME");
-    snprintf(name, sizeof name, "%.*s", dot != NULL && dot != base ? (int)(dot - base) : (int)strlen(base), base);
+    snprintf(name, sizeof(name), "%.*s", dot && dot != base ? (int)(dot - base) : (int)strlen(base), base);
     return gb_cli_name(cli, name, ret);
 }
 
@@ -598,11 +599,11 @@ static int moved(void *arg, uint64_t done, uint64_t total) {
 /* Bytes that --shape and --dtype make, of a pipe or device: dtypes have their bits in their names, or are bool.
  * GPUBUF_UNKNOWN: they do not say it. */
 static uint64_t expected_bytes(const struct gb_cli_options *o) {
-    const char *bits = o->dtype != NULL ? o->dtype + strcspn(o->dtype, "0123456789") : "8";
+    const char *bits = o->dtype ? o->dtype + strcspn(o->dtype, "0123456789") : "8";
     const char *shape = o->shape;
-    uint64_t bytes = o->dtype != NULL && strcmp(o->dtype, "bool") == 0 ? 1 : strtoull(bits, NULL, 10) / 8;
+    uint64_t bytes = o->dtype && strcmp(o->dtype, "bool") == 0 ? 1 : strtoull(bits, NULL, 10) / 8;
 
-    if (shape == NULL || bytes == 0)
+    if (!shape || bytes == 0)
         return GPUBUF_UNKNOWN;
     while (*shape != '\0') {
         char *end;
@@ -652,7 +653,7 @@ static int set_labels(struct gb_cli *cli, const struct gb_cli_name *name) {
 static void warn(const struct gb_cli *cli, const struct gb_cli_name *name, json_t *buffer) {
     const char *warning = json_string_value(json_object_get(buffer, "warning"));
 
-    if (warning == NULL || cli->options.quiet)
+    if (!warning || cli->options.quiet)
         return;
     fprintf(stderr, "gpubuf: warning: %s: ", name->name);
     gb_cli_put(stderr, warning);
@@ -665,7 +666,7 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
     json_t *buffer = NULL;
-    int rc;
+    int r;
 
     put_params(&cli->options, &params);
     params.progress = moved;
@@ -673,14 +674,14 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
     if (resumes(cli, source)) {
         buffer = put_resumable(cli, source, name, &params, &moving.progress);
-        rc = buffer != NULL ? 0 : -1;
+        r = buffer ? 0 : -1;
     } else {
         do
-            rc = gpubuf_put(cli->client, name->session, name->name, source_of(source), &params, NULL, &cli->error);
-        while (rc < 0 && !source->taken && gb_cli_again(cli));
+            r = gpubuf_put(cli->client, name->session, name->name, source_of(source), &params, NULL, &cli->error);
+        while (r < 0 && !source->taken && gb_cli_again(cli));
     }
-    gb_cli_progress_end(&moving.progress, rc == 0);
-    if (rc < 0) {
+    gb_cli_progress_end(&moving.progress, r == 0);
+    if (r < 0) {
         int status;
 
         cli->about = name->name;
@@ -690,11 +691,11 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     }
     gb_cli_times_put(cli);
     answer = gpubuf_answer_of(cli->client);
-    if (buffer == NULL)
+    if (!buffer)
         buffer = json_loadb(answer->body, answer->bytes, 0, NULL);
     if (!warned)
         warn(cli, name, buffer);
-    if (cli->options.labels != NULL) {
+    if (cli->options.labels) {
         json_decref(buffer);
         return set_labels(cli, name);
     }
@@ -708,7 +709,7 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     const struct gpubuf_answer *answer;
     struct gpubuf_tensors tensors;
     char size[24];
-    int rc;
+    int r;
 
     params.prefix = o->prefix;
     params.stream = o->stream;
@@ -719,10 +720,10 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), label);
     do
-        rc = gpubuf_tensors_put(cli->client, cli->session, source_of(source), &params, &tensors, &cli->error);
-    while (rc < 0 && !source->taken && gb_cli_again(cli));
-    gb_cli_progress_end(&moving.progress, rc == 0);
-    if (rc < 0)
+        r = gpubuf_tensors_put(cli->client, cli->session, source_of(source), &params, &tensors, &cli->error);
+    while (r < 0 && !source->taken && gb_cli_again(cli));
+    gb_cli_progress_end(&moving.progress, r == 0);
+    if (r < 0)
         return gb_cli_failed(cli);
     gb_cli_times_put(cli);
     answer = gpubuf_answer_of(cli->client);
@@ -748,9 +749,9 @@ static int check_idle(const struct gb_cli *cli, bool many) {
 
 static int refuse_of_one(struct gb_cli *cli) {
     const char *durability = cli->options.durability;
-    const char *option = durability != NULL ? "--durability" : "--spill";
+    const char *option = durability ? "--durability" : "--spill";
 
-    if (cli->options.labels != NULL)
+    if (cli->options.labels)
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "--labels is of one buffer: \"gpubuf set 'NAME*' --labels %s\" gives them to the tensors "
                               "of a file",
@@ -760,7 +761,7 @@ static int refuse_of_one(struct gb_cli *cli) {
         cli, GB_CLI_USAGE,
         "%s is of one buffer; the tensors of a file have that of their session: \"gpubuf sessions set "
         "%s %s %s\"",
-        option, cli->session, option, durability != NULL ? durability : cli->options.spill);
+        option, cli->session, option, durability ? durability : cli->options.spill);
 }
 
 /* "FILE" of "file:FILE". */
@@ -774,48 +775,47 @@ static bool is_tensors(const struct gb_cli *cli, const char *given) {
 }
 
 int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
-    bool many = name == NULL && is_tensors(cli, given);
+    bool many = !name && is_tensors(cli, given);
     char *path = gb_cli_host_path(cli, path_in(given));
     struct gb_cli_name target;
     struct gb_cli_source source;
-    int rc;
+    int r;
 
-    if (path == NULL)
+    if (!path)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     if (check_idle(cli, many) < 0) {
         free(path);
         return GB_CLI_USAGE;
     }
-    if (many && cli->options.side != NULL) {
+    if (many && cli->options.side) {
         free(path);
         return gb_cli_refused(cli, GB_CLI_USAGE, "--side is of one buffer: gpubuf put FILE NAME --side SIDE");
     }
-    if (many && (cli->options.durability != NULL || cli->options.spill != NULL || cli->options.labels != NULL)) {
+    if (many && (cli->options.durability || cli->options.spill || cli->options.labels)) {
         free(path);
         return refuse_of_one(cli);
     }
-    if (!many && (name != NULL ? gb_cli_one_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
-        rc = gb_cli_failed(cli);
-    else if (cli->host != NULL && strcmp(path, "-") == 0)
-        rc = gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file");
+    if (!many && (name ? gb_cli_one_name(cli, name, &target) : name_from(cli, path, &target)) < 0)
+        r = gb_cli_failed(cli);
+    else if (cli->host && strcmp(path, "-") == 0)
+        r = gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file");
     else
-        rc = source_open(cli, path, cli->options.shape != NULL || cli->options.slice != NULL,
-                         expected_bytes(&cli->options), &source);
-    if (rc == 0) {
+        r = source_open(cli, path, cli->options.shape || cli->options.slice, expected_bytes(&cli->options), &source);
+    if (r == 0) {
         bool warned = warn_archive(cli, &source, path);
 
-        rc = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned);
+        r = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned);
         source_close(&source);
     }
     free(path);
-    return rc;
+    return r;
 }
 
 /* "SESSION/", into which files go by their own names. */
 static bool is_session(const char *text) {
     const char *slash = strchr(text, '/');
 
-    return slash != NULL && slash != text && slash[1] == '\0' && text[0] != '.';
+    return slash && slash != text && slash[1] == '\0' && text[0] != '.';
 }
 
 /* Of "put *.npy" where two files match, the second is not meant as a name. */
@@ -823,8 +823,7 @@ static bool looks_like_file(const char *file, const char *name) {
     const char *dot = strrchr(file, '.');
     struct stat info;
 
-    return dot != NULL && strchr(dot, '/') == NULL && gb_cli_ends_in(name, dot) && stat(name, &info) == 0 &&
-           S_ISREG(info.st_mode);
+    return dot && !strchr(dot, '/') && gb_cli_ends_in(name, dot) && stat(name, &info) == 0 && S_ISREG(info.st_mode);
 }
 
 /* One of several files: that it is there, and what its buffer is called. */
@@ -832,44 +831,44 @@ static int check_file(struct gb_cli *cli, const char *given, char *ret_name) {
     char *path = gb_cli_host_path(cli, path_in(given));
     struct gb_cli_name name = {.name = ""};
     struct stat info;
-    int rc = GB_CLI_DONE;
+    int r = GB_CLI_DONE;
 
-    if (path == NULL)
+    if (!path)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     if (!is_tensors(cli, given) && name_from(cli, path, &name) < 0)
-        rc = gb_cli_failed(cli);
+        r = gb_cli_failed(cli);
     else if (stat(path, &info) < 0)
-        rc = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s; nothing was uploaded", path, strerror(errno));
+        r = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s; nothing was uploaded", path, strerror(errno));
     else if (name.name[0] != '\0' && !gb_cli_is_name(name.name))
-        rc = gb_cli_refused(cli, GB_CLI_USAGE,
-                            "%s would become the buffer \"%s\", which is no name: letters, digits and, after the "
-                            "first, . _ and -; \"gpubuf put %s NAME\" gives it another. Nothing was uploaded",
-                            path, name.name, path);
+        r = gb_cli_refused(cli, GB_CLI_USAGE,
+                           "%s would become the buffer \"%s\", which is no name: letters, digits and, after the "
+                           "first, . _ and -; \"gpubuf put %s NAME\" gives it another. Nothing was uploaded",
+                           path, name.name, path);
     snprintf(ret_name, GPUBUF_NAME_SIZE, "%s", name.name);
     free(path);
-    return rc;
+    return r;
 }
 
 /* What is wrong with one of several files is said before any of them is sent: also that two have one name, of which the
  * second would take the place of the first. */
 static int check_files(struct gb_cli *cli, int argc, char **argv) {
-    char(*names)[GPUBUF_NAME_SIZE] = calloc((size_t)argc, sizeof *names);
-    int rc = names != NULL ? GB_CLI_DONE : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
+    char(*names)[GPUBUF_NAME_SIZE] = calloc((size_t)argc, sizeof(*names));
+    int r = names ? GB_CLI_DONE : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     int i;
     int j;
 
-    for (i = 0; i < argc && rc == GB_CLI_DONE; i++) {
-        rc = check_file(cli, argv[i], names[i]);
-        for (j = 0; j < i && rc == GB_CLI_DONE; j++)
+    for (i = 0; i < argc && r == GB_CLI_DONE; i++) {
+        r = check_file(cli, argv[i], names[i]);
+        for (j = 0; j < i && r == GB_CLI_DONE; j++)
             if (names[i][0] != '\0' && strcmp(names[i], names[j]) == 0)
-                rc = gb_cli_refused(cli, GB_CLI_USAGE,
-                                    "%s and %s would both become the buffer \"%s\", called as the file without its "
-                                    "last ending: \"gpubuf put FILE NAME\" gives one another name. Nothing was "
-                                    "uploaded",
-                                    argv[j], argv[i], names[i]);
+                r = gb_cli_refused(cli, GB_CLI_USAGE,
+                                   "%s and %s would both become the buffer \"%s\", called as the file without its "
+                                   "last ending: \"gpubuf put FILE NAME\" gives one another name. Nothing was "
+                                   "uploaded",
+                                   argv[j], argv[i], names[i]);
     }
     free(names);
-    return rc;
+    return r;
 }
 
 /* What can be checked is checked of all before; then all are tried. The exit status of the first that failed. */
@@ -880,7 +879,7 @@ static int put_several(struct gb_cli *cli, int argc, char **argv) {
     int i;
 
     if (is_session(argv[argc - 1])) {
-        snprintf(session, sizeof session, "%.*s", (int)strcspn(argv[argc - 1], "/"), argv[argc - 1]);
+        snprintf(session, sizeof(session), "%.*s", (int)strcspn(argv[argc - 1], "/"), argv[argc - 1]);
         cli->session = session;
         argc--;
     }
@@ -907,10 +906,10 @@ int gb_cli_run_put(struct gb_cli *cli, int argc, char **argv) {
     bool named = argc == 2 && !is_session(argv[1]) && (strcmp(argv[1], "-") == 0 || !gb_cli_is_file(argv[1]));
 
     json_t *labels = json_object();
-    int rc = gb_cli_label_settings(cli, labels);
+    int r = gb_cli_label_settings(cli, labels);
 
     json_decref(labels);
-    if (rc < 0) /* before anything is uploaded */
+    if (r < 0) /* before anything is uploaded */
         return gb_cli_failed(cli);
     if (named && looks_like_file(argv[0], argv[1]))
         return gb_cli_refused(cli, GB_CLI_USAGE,

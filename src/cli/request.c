@@ -19,30 +19,29 @@
 
 int gb_cli_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret) {
     const char *slash = strchr(text, '/');
-    const char *name = slash != NULL ? slash + 1 : text;
-    const char *session = slash != NULL ? text : cli->session;
-    size_t n = slash != NULL ? (size_t)(slash - text) : strlen(session);
+    const char *name = slash ? slash + 1 : text;
+    const char *session = slash ? text : cli->session;
+    size_t n = slash ? (size_t)(slash - text) : strlen(session);
 
-    if (n == 0 || n >= GPUBUF_NAME_SIZE || name[0] == '\0' || strlen(name) >= GPUBUF_NAME_SIZE ||
-        strchr(name, '/') != NULL)
+    if (n == 0 || n >= GPUBUF_NAME_SIZE || name[0] == '\0' || strlen(name) >= GPUBUF_NAME_SIZE || strchr(name, '/'))
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
                             "\"%s\" is no buffer: [SESSION/]NAME, each of at most %d characters", text,
                             GPUBUF_NAME_SIZE - 1);
-    snprintf(ret->session, sizeof ret->session, "%.*s", (int)n, session);
-    snprintf(ret->name, sizeof ret->name, "%s", name);
+    snprintf(ret->session, sizeof(ret->session), "%.*s", (int)n, session);
+    snprintf(ret->name, sizeof(ret->name), "%s", name);
     return 0;
 }
 
 bool gb_cli_is_name(const char *text) {
     size_t n = strspn(text, GB_CLI_NAME_LETTERS);
 
-    return n > 0 && text[n] == '\0' && n < GPUBUF_NAME_SIZE && strchr("._-", text[0]) == NULL;
+    return n > 0 && text[n] == '\0' && n < GPUBUF_NAME_SIZE && !strchr("._-", text[0]);
 }
 
 int gb_cli_one_name(struct gb_cli *cli, const char *text, struct gb_cli_name *ret) {
     const char *command = cli->command->name;
 
-    if (strcmp(command, "get") == 0 && strpbrk(text, "*?[,") != NULL)
+    if (strcmp(command, "get") == 0 && strpbrk(text, "*?[,"))
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
                             "\"%s\" is several buffers, which go into one FILE that ends in .safetensors: as a "
                             "beginning of names with * behind it, or as names with commas between them",
@@ -62,34 +61,34 @@ json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *
     json_error_t why;
     json_t *value;
     int n = 0;
-    int rc;
+    int r;
 
-    if (header != NULL)
+    if (header)
         headers[n++] = header;
-    if (body != NULL) {
+    if (body) {
         headers[n++] = "Content-Type: application/json";
         text = json_dumps(body, JSON_COMPACT);
         json_decref(body);
     }
-    if (body != NULL && text == NULL) {
+    if (body && !text) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the arguments cannot be written as JSON: they must be UTF-8");
         return NULL;
     }
     do
-        rc = gpubuf_request(cli->client, method, target, headers, text, text != NULL ? strlen(text) : 0, &cli->error);
-    while (rc < 0 && gb_cli_again(cli));
+        r = gpubuf_request(cli->client, method, target, headers, text, text ? strlen(text) : 0, &cli->error);
+    while (r < 0 && gb_cli_again(cli));
     free(text);
-    if (rc < 0)
+    if (r < 0)
         return NULL;
     answer = gpubuf_answer_of(cli->client);
     if (answer->bytes == 0)
         return json_object();
     value = json_loadb(answer->body, answer->bytes, 0, &why);
-    if (value == NULL && json_error_code(&why) == json_error_numeric_overflow)
+    if (!value && json_error_code(&why) == json_error_numeric_overflow)
         gb_cli_error(cli, GPUBUF_BAD_ANSWER,
                      "%s %s was answered with a number beyond 2^63 - 1 (%s); a newer gpubufd sends none", method,
                      target, why.text);
-    else if (value == NULL)
+    else if (!value)
         gb_cli_error(cli, GPUBUF_BAD_ANSWER, "%s %s was not answered with JSON; is this a gpubufd?", method, target);
     return value;
 }
@@ -112,22 +111,22 @@ json_t *gb_cli_list(struct gb_cli *cli, const char *target) {
     json_t *items = json_array();
     char cursor[GB_CLI_PATH] = "";
     char paged[GB_CLI_PATH];
-    int rc = items != NULL ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    int r = items ? 0 : gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
 
-    while (rc == 0) {
+    while (r == 0) {
         char format[GB_CLI_PATH];
         json_t *page;
 
-        snprintf(format, sizeof format, "%.2048s%climit=" PAGE "%s", target, strchr(target, '?') != NULL ? '&' : '?',
+        snprintf(format, sizeof(format), "%.2048s%climit=" PAGE "%s", target, strchr(target, '?') ? '&' : '?',
                  cursor[0] != '\0' ? "&cursor={}" : "");
-        rc = gb_cli_target(cli, paged, format, cursor);
-        page = rc == 0 ? gb_cli_request(cli, "GET", paged, NULL) : NULL;
-        if (page == NULL)
-            rc = -1;
+        r = gb_cli_target(cli, paged, format, cursor);
+        page = r == 0 ? gb_cli_request(cli, "GET", paged, NULL) : NULL;
+        if (!page)
+            r = -1;
         else
-            rc = add_page(cli, items, page, cursor);
+            r = add_page(cli, items, page, cursor);
         json_decref(page);
-        if (rc == 0 && cursor[0] == '\0')
+        if (r == 0 && cursor[0] == '\0')
             return items;
     }
     json_decref(items);
@@ -138,20 +137,20 @@ json_t *gb_cli_items(struct gb_cli *cli, const char *target) {
     json_t *page = gb_cli_request(cli, "GET", target, NULL);
     json_t *items = json_incref(json_object_get(page, "items"));
 
-    if (page != NULL && items == NULL)
+    if (page && !items)
         gb_cli_error(cli, GPUBUF_BAD_ANSWER, NO_ITEMS);
     json_decref(page);
     return items;
 }
 
 int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *columns, size_t count) {
-    if (value == NULL)
+    if (!value)
         return gb_cli_failed(cli);
-    if (cli->options.json && cli->several != NULL)
+    if (cli->options.json && cli->several)
         json_array_append(cli->several, value);
     else if (cli->options.json)
         gb_cli_json(stdout, value);
-    else if (columns != NULL)
+    else if (columns)
         gb_cli_table(stdout, columns, count, value);
     else
         gb_cli_details(stdout, value);
@@ -160,7 +159,7 @@ int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *c
 }
 
 bool gb_cli_draws(const struct gb_cli *cli) {
-    return !cli->options.quiet && cli->host == NULL && isatty(STDERR_FILENO);
+    return !cli->options.quiet && !cli->host && isatty(STDERR_FILENO);
 }
 
 /* --- buffers by a shell's patterns: "[SESSION/]NAME", in which both parts may have wildcards ---------------------- */
@@ -174,7 +173,7 @@ static bool is_of_sessions(const char *text) {
     const char *slash = strchr(text, '/');
     const char *wild = strpbrk(text, "*?[");
 
-    return slash != NULL && wild != NULL && wild < slash;
+    return slash && wild && wild < slash;
 }
 
 static bool matches(json_t *item, const char *pattern) {
@@ -186,20 +185,20 @@ static bool matches(json_t *item, const char *pattern) {
 static int target_of(struct gb_cli *cli, const char *session, const char *pattern, const char *query, char *ret) {
     size_t n = strspn(pattern, GB_CLI_NAME_LETTERS);
     char prefix[GPUBUF_NAME_SIZE];
-    int rc;
+    int r;
 
-    if (n == 0 || n >= sizeof prefix || strchr("._-", pattern[0]) != NULL) {
-        rc = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers", session);
+    if (n == 0 || n >= sizeof(prefix) || strchr("._-", pattern[0])) {
+        r = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers", session);
         query += query[0] == '&';
-        if (rc == 0 && query[0] != '\0')
+        if (r == 0 && query[0] != '\0')
             strcat(ret, "?");
     } else {
-        snprintf(prefix, sizeof prefix, "%.*s", (int)n, pattern);
-        rc = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers?prefix={}", session, prefix);
+        snprintf(prefix, sizeof(prefix), "%.*s", (int)n, pattern);
+        r = gb_cli_target(cli, ret, "/v1/sessions/{}/buffers?prefix={}", session, prefix);
     }
-    if (rc == 0)
+    if (r == 0)
         strcat(ret, query); /* three names and GB_CLI_QUERY are less than GB_CLI_PATH */
-    return rc;
+    return r;
 }
 
 /* Adds what matches in one session. -1 with cli->error set. */
@@ -211,7 +210,7 @@ static int add_session(struct gb_cli *cli, json_t *found, const char *session, c
 
     if (target_of(cli, session, pattern, query, target) == 0)
         items = gb_cli_list(cli, target);
-    if (items == NULL)
+    if (!items)
         return -1;
     json_array_foreach(items, i, item) {
         if (matches(item, pattern))
@@ -226,18 +225,18 @@ static int add_sessions(struct gb_cli *cli, json_t *found, const char *sessions,
                         const char *query) {
     json_t *items = gb_cli_list(cli, "/v1/sessions");
     json_t *item;
-    int rc = items != NULL ? 0 : -1;
+    int r = items ? 0 : -1;
     size_t i;
 
     json_array_foreach(items, i, item) {
-        if (rc < 0 || !matches(item, sessions))
+        if (r < 0 || !matches(item, sessions))
             continue;
-        rc = add_session(cli, found, gb_cli_text(item, "name"), pattern, query);
-        if (rc < 0 && cli->error.code == GPUBUF_SESSION_NOT_FOUND)
-            rc = 0;
+        r = add_session(cli, found, gb_cli_text(item, "name"), pattern, query);
+        if (r < 0 && cli->error.code == GPUBUF_SESSION_NOT_FOUND)
+            r = 0;
     }
     json_decref(items);
-    return rc;
+    return r;
 }
 
 json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern, const char *query) {
@@ -245,15 +244,15 @@ json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern, const char *que
     json_t *found = json_array();
     char text[2 * GPUBUF_NAME_SIZE];
     struct gb_cli_name name;
-    int rc;
+    int r;
 
     /* "SESSION/": all of it */
-    snprintf(text, sizeof text, "%s%s", pattern, slash != NULL && slash[1] == '\0' ? "*" : "");
-    rc = gb_cli_name(cli, text, &name);
-    if (rc == 0)
-        rc = is_of_sessions(text) ? add_sessions(cli, found, name.session, name.name, query)
-                                  : add_session(cli, found, name.session, name.name, query);
-    if (rc == 0)
+    snprintf(text, sizeof(text), "%s%s", pattern, slash && slash[1] == '\0' ? "*" : "");
+    r = gb_cli_name(cli, text, &name);
+    if (r == 0)
+        r = is_of_sessions(text) ? add_sessions(cli, found, name.session, name.name, query)
+                                 : add_session(cli, found, name.session, name.name, query);
+    if (r == 0)
         return found;
     json_decref(found);
     return NULL;
@@ -285,7 +284,7 @@ static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_
     json_t *item;
     size_t i;
 
-    if (items == NULL)
+    if (!items)
         return gb_cli_failed(cli);
     if (json_array_size(items) == 0) {
         json_decref(items);
@@ -296,9 +295,9 @@ static int each_matching(struct gb_cli *cli, const char *pattern, gb_cli_buffer_
 
         if (atomic_load(&cli->interrupted))
             break;
-        snprintf(full, sizeof full, "%s/%s", gb_cli_text(item, "session"), gb_cli_text(item, "name"));
+        snprintf(full, sizeof(full), "%s/%s", gb_cli_text(item, "session"), gb_cli_text(item, "name"));
         cli->about = gb_cli_text(item, "name");
-        status = one(cli, strchr(pattern, '/') != NULL ? full : cli->about, arg);
+        status = one(cli, strchr(pattern, '/') ? full : cli->about, arg);
         cli->about = NULL; /* it ends with the item */
         worst = worst == GB_CLI_DONE ? status : worst;
     }
@@ -327,7 +326,7 @@ int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_
 static bool says_yes(void) {
     char line[16];
 
-    return fgets(line, sizeof line, stdin) != NULL && (line[0] == 'y' || line[0] == 'Y');
+    return fgets(line, sizeof(line), stdin) && (line[0] == 'y' || line[0] == 'Y');
 }
 
 /* Of one pattern. */
@@ -335,7 +334,7 @@ static int confirm(struct gb_cli *cli, const char *pattern, const char *what) {
     json_t *items = gb_cli_matching(cli, pattern, "");
     unsigned long long count = json_array_size(items);
 
-    if (items == NULL)
+    if (!items)
         return gb_cli_failed(cli);
     json_decref(items);
     if (count == 0) /* which is said when it is done */
@@ -351,13 +350,13 @@ static int confirm(struct gb_cli *cli, const char *pattern, const char *what) {
 }
 
 int gb_cli_confirm(struct gb_cli *cli, int argc, char **argv, const char *what) {
-    int rc = GB_CLI_DONE;
+    int r = GB_CLI_DONE;
     int i;
 
-    for (i = 0; i < argc && rc == GB_CLI_DONE && !cli->options.yes; i++)
+    for (i = 0; i < argc && r == GB_CLI_DONE && !cli->options.yes; i++)
         if (is_of_sessions(argv[i]))
-            rc = confirm(cli, argv[i], what);
-    return rc;
+            r = confirm(cli, argv[i], what);
+    return r;
 }
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
@@ -414,16 +413,16 @@ int gb_cli_label_settings(struct gb_cli *cli, json_t *body) {
     const char *at = cli->options.labels;
     json_t *labels;
 
-    if (at == NULL)
+    if (!at)
         return 0;
     labels = json_object();
     while (*at != '\0') {
         size_t n = strcspn(at, ",");
         const char *sign = memchr(at, '=', n);
-        size_t key = sign != NULL ? (size_t)(sign - at) : n;
-        json_t *value = key == 0 ? NULL : sign == NULL ? json_null() : json_stringn(sign + 1, n - key - 1);
+        size_t key = sign ? (size_t)(sign - at) : n;
+        json_t *value = key == 0 ? NULL : !sign ? json_null() : json_stringn(sign + 1, n - key - 1);
 
-        if (value == NULL || json_object_setn_new(labels, at, key, value) < 0) {
+        if (!value || json_object_setn_new(labels, at, key, value) < 0) {
             json_decref(labels);
             return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--labels is KEY=VALUE,... in UTF-8; a KEY alone removes");
         }
@@ -460,7 +459,7 @@ static int set_reuse(struct gb_cli *cli, json_t *body) {
     json_t *reuse;
     size_t i;
 
-    if (text == NULL)
+    if (!text)
         return 0;
     while (*at != '\0') {
         size_t n = strcspn(at, ",");
@@ -494,7 +493,7 @@ static int set_shape(struct gb_cli *cli, json_t *body) {
     const char *at = cli->options.shape;
     json_t *shape;
 
-    if (at == NULL)
+    if (!at)
         return 0;
     shape = json_array();
     for (;;) {
@@ -579,7 +578,7 @@ void gb_cli_times_get(struct gb_cli *cli, const struct gb_cli_name *name, uint64
 static char *read_all(FILE *file, size_t *ret_bytes) {
     char *text = malloc(BODY_BYTES + 1);
 
-    if (text == NULL)
+    if (!text)
         return NULL;
     *ret_bytes = fread(text, 1, BODY_BYTES + 1, file);
     if (ferror(file) || *ret_bytes > BODY_BYTES) {
@@ -593,11 +592,11 @@ static char *read_all(FILE *file, size_t *ret_bytes) {
 
 static char *read_file(const struct gb_cli *cli, const char *given, size_t *ret_bytes) {
     char *path = gb_cli_host_path(cli, given);
-    FILE *file = path != NULL ? fopen(path, "re") : NULL;
-    char *text = file != NULL ? read_all(file, ret_bytes) : NULL;
+    FILE *file = path ? fopen(path, "re") : NULL;
+    char *text = file ? read_all(file, ret_bytes) : NULL;
     int error = errno;
 
-    if (file != NULL)
+    if (file)
         fclose(file);
     free(path);
     errno = error;
@@ -610,17 +609,17 @@ static char *read_file(const struct gb_cli *cli, const char *given, size_t *ret_
 static bool names_type(const struct gb_cli *cli) {
     const char *header = cli->options.header;
 
-    return header != NULL && strncasecmp(header, CONTENT_TYPE, strlen(CONTENT_TYPE)) == 0;
+    return header && strncasecmp(header, CONTENT_TYPE, strlen(CONTENT_TYPE)) == 0;
 }
 
 static int check_json(struct gb_cli *cli, const char *body, size_t bytes) {
     json_error_t why;
     json_t *value;
 
-    if (names_type(cli) && strstr(cli->options.header, "json") == NULL)
+    if (names_type(cli) && !strstr(cli->options.header, "json"))
         return 0;
     value = json_loadb(body, bytes, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &why);
-    if (value == NULL)
+    if (!value)
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "the body is not JSON: %s, at byte %d; bytes of another type go with "
                               "--header \"Content-Type: application/octet-stream\"",
@@ -631,15 +630,15 @@ static int check_json(struct gb_cli *cli, const char *body, size_t bytes) {
 
 /* The body: the argument itself, "-" for standard input or "@FILE". */
 static int read_body(struct gb_cli *cli, const char *given, char **ret, size_t *ret_bytes) {
-    if (cli->host != NULL && strcmp(given, "-") == 0)
+    if (cli->host && strcmp(given, "-") == 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file: @FILE");
     if (strcmp(given, "-") == 0)
         *ret = read_all(stdin, ret_bytes);
     else if (given[0] == '@')
         *ret = read_file(cli, given + 1, ret_bytes);
-    else if ((*ret = strdup(given)) != NULL)
+    else if ((*ret = strdup(given)))
         *ret_bytes = strlen(given);
-    if (*ret == NULL)
+    if (!*ret)
         return gb_cli_refused(cli, GB_CLI_FAILED, "the body \"%s\" cannot be read: %s", given, strerror(errno));
     return check_json(cli, *ret, *ret_bytes);
 }
@@ -647,15 +646,15 @@ static int read_body(struct gb_cli *cli, const char *given, char **ret, size_t *
 /* A terminal obeys control characters; JSON has them escaped, and text keeps its lines. */
 static void put_terminal(const struct gpubuf_answer *answer) {
     json_t *value = json_loadb(answer->body, answer->bytes, JSON_DECODE_ANY, NULL);
-    char *text = value != NULL ? json_dumps(value, PRETTY) : NULL;
-    const char *at = text != NULL ? text : answer->body;
+    char *text = value ? json_dumps(value, PRETTY) : NULL;
+    const char *at = text ? text : answer->body;
 
     while (*at != '\0') {
         char line[4096];
         size_t n = strcspn(at, "\n");
-        size_t shown = n < sizeof line ? n : sizeof line - 1;
+        size_t shown = n < sizeof(line) ? n : sizeof(line) - 1;
 
-        snprintf(line, sizeof line, "%.*s", (int)shown, at);
+        snprintf(line, sizeof(line), "%.*s", (int)shown, at);
         gb_cli_put(stdout, line);
         at += shown;
         if (shown == n)
@@ -667,7 +666,7 @@ static void put_terminal(const struct gpubuf_answer *answer) {
 }
 
 static int put_answer(struct gb_cli *cli, const struct gpubuf_answer *answer) {
-    bool text = strncmp(answer->content_type, "text/", 5) == 0 || strstr(answer->content_type, "json") != NULL;
+    bool text = strncmp(answer->content_type, "text/", 5) == 0 || strstr(answer->content_type, "json");
 
     if (answer->bytes == 0)
         return GB_CLI_DONE;
@@ -683,29 +682,29 @@ static int put_answer(struct gb_cli *cli, const struct gpubuf_answer *answer) {
 }
 
 static int ask(struct gb_cli *cli, char **argv, const char *const *headers, const char *body, size_t bytes) {
-    int rc;
+    int r;
 
     do
-        rc = gpubuf_request(cli->client, argv[0], argv[1], headers, body, bytes, &cli->error);
-    while (rc < 0 && gb_cli_again(cli));
-    return rc;
+        r = gpubuf_request(cli->client, argv[0], argv[1], headers, body, bytes, &cli->error);
+    while (r < 0 && gb_cli_again(cli));
+    return r;
 }
 
 int gb_cli_run_call(struct gb_cli *cli, int argc, char **argv) {
     const char *headers[3] = {cli->options.header, NULL, NULL};
     char *body = NULL;
     size_t bytes = 0;
-    int rc = argc > 2 ? read_body(cli, argv[2], &body, &bytes) : 0;
+    int r = argc > 2 ? read_body(cli, argv[2], &body, &bytes) : 0;
 
-    if (body != NULL && !names_type(cli))
+    if (body && !names_type(cli))
         headers[headers[0] != NULL] = "Content-Type: application/json";
-    if (rc == 0 && ask(cli, argv, headers, body, bytes) < 0) {
+    if (r == 0 && ask(cli, argv, headers, body, bytes) < 0) {
         /* The problem document is the body that was received. */
-        cli->options.json |= cli->error.status >= 400 && cli->host == NULL && !isatty(STDOUT_FILENO);
-        rc = gb_cli_failed(cli);
-    } else if (rc == 0) {
-        rc = put_answer(cli, gpubuf_answer_of(cli->client));
+        cli->options.json |= cli->error.status >= 400 && !cli->host && !isatty(STDOUT_FILENO);
+        r = gb_cli_failed(cli);
+    } else if (r == 0) {
+        r = put_answer(cli, gpubuf_answer_of(cli->client));
     }
     free(body);
-    return rc;
+    return r;
 }

@@ -110,7 +110,7 @@ static int target_of(struct gb_cli *cli, const struct thing *thing, const char *
     bool of_session = strchr(thing->list, '{') != NULL;
     char format[128];
 
-    snprintf(format, sizeof format, "%s/{}%s", thing->list, behind);
+    snprintf(format, sizeof(format), "%s/{}%s", thing->list, behind);
     return gb_cli_target(cli, ret, format, of_session ? cli->session : name, name);
 }
 
@@ -129,7 +129,7 @@ static json_t *act(struct gb_cli *cli, const struct thing *thing, const char *me
 static json_t *or_existing(struct gb_cli *cli, const struct thing *thing, const char *name, json_t *answer) {
     int code = cli->error.code;
 
-    if (answer != NULL || !cli->options.exist_ok ||
+    if (answer || !cli->options.exist_ok ||
         (code != GPUBUF_SESSION_EXISTS && code != GPUBUF_POOL_EXISTS && code != GPUBUF_STREAM_EXISTS &&
          code != GPUBUF_EVENT_EXISTS))
         return answer;
@@ -140,7 +140,7 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
     char target[GB_CLI_PATH];
     json_t *body;
 
-    if (thing == &sessions && cli->options.pool != NULL) {
+    if (thing == &sessions && cli->options.pool) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
                      "a new session has no pools yet; once it has one, \"gpubuf sessions set %s --pool %s\" makes it "
                      "the current one",
@@ -150,11 +150,11 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
     if (gb_cli_target(cli, target, thing->list, cli->session) < 0)
         return NULL;
     body = json_pack("{s:s}", "name", name);
-    if (body == NULL) {
+    if (!body) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name is not UTF-8");
         return NULL;
     }
-    if (thing->fill != NULL && thing->fill(cli, body) < 0) {
+    if (thing->fill && thing->fill(cli, body) < 0) {
         json_decref(body);
         return NULL;
     }
@@ -163,15 +163,15 @@ static json_t *add_one(struct gb_cli *cli, const struct thing *thing, const char
 
 static json_t *set_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
     json_t *body = json_object();
-    int rc = thing->fill(cli, body);
+    int r = thing->fill(cli, body);
 
-    if (rc == 0 && (cli->options.fleet || cli->options.on_partition != NULL))
-        rc = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
-                          "a session is registered in a fleet when it is made: \"gpubuf sessions add NAME --fleet\"");
-    if (rc == 0 && json_object_size(body) == 0)
-        rc = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "there is nothing to set; \"gpubuf %s --help\" lists the options",
-                          cli->command->name);
-    if (rc < 0) {
+    if (r == 0 && (cli->options.fleet || cli->options.on_partition))
+        r = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                         "a session is registered in a fleet when it is made: \"gpubuf sessions add NAME --fleet\"");
+    if (r == 0 && json_object_size(body) == 0)
+        r = gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "there is nothing to set; \"gpubuf %s --help\" lists the options",
+                         cli->command->name);
+    if (r < 0) {
         json_decref(body);
         return NULL;
     }
@@ -193,7 +193,7 @@ static json_t *reset_peak(struct gb_cli *cli, const struct thing *thing, const c
 static json_t *set_access(struct gb_cli *cli, const struct thing *thing, const char *name, const char *access) {
     const char *device = cli->options.device;
 
-    if (device == NULL) {
+    if (!device) {
         gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--device says which device is to reach the pool, or no longer");
         return NULL;
     }
@@ -212,7 +212,7 @@ static json_t *take_access(struct gb_cli *cli, const struct thing *thing, const 
 static json_t *on_stream(struct gb_cli *cli, const struct thing *thing, const char *name, const char *behind) {
     const char *stream = cli->options.stream;
 
-    return act(cli, thing, "POST", name, behind, stream != NULL ? json_pack("{s:s}", "stream", stream) : json_object());
+    return act(cli, thing, "POST", name, behind, stream ? json_pack("{s:s}", "stream", stream) : json_object());
 }
 
 static json_t *record(struct gb_cli *cli, const struct thing *thing, const char *name) {
@@ -254,7 +254,7 @@ static bool any_own(json_t *items, const char *key, const char *usual) {
     size_t i;
 
     json_array_foreach(items, i, item) {
-        if (json_object_get(item, key) != NULL && strcmp(gb_cli_text(item, key), usual) != 0)
+        if (json_object_get(item, key) && strcmp(gb_cli_text(item, key), usual) != 0)
             return true;
     }
     return false;
@@ -392,24 +392,24 @@ static void put(struct gb_cli *cli, const struct thing *thing, enum shown shown,
 
 static int change(struct gb_cli *cli, const struct thing *thing, const struct verb *verb, int argc, char **argv) {
     json_t *answers = json_array();
-    int rc = GB_CLI_DONE;
+    int r = GB_CLI_DONE;
     int i;
 
-    for (i = 0; i < argc && rc == GB_CLI_DONE; i++) {
+    for (i = 0; i < argc && r == GB_CLI_DONE; i++) {
         json_t *answer = verb->run(cli, thing, argv[i]);
 
-        if (answer == NULL)
-            rc = gb_cli_failed(cli);
+        if (!answer)
+            r = gb_cli_failed(cli);
         else
             json_array_append_new(answers, verb->shown != SHOW_NOTHING ? json_incref(answer) : json_string(argv[i]));
         json_decref(answer);
     }
-    if (rc == GB_CLI_DONE)
+    if (r == GB_CLI_DONE)
         put(cli, thing, verb->shown, answers);
-    if (rc == GB_CLI_DONE && verb->shown == SHOW_SWEPT && !gb_cli_swept_all(answers))
-        rc = cli->options.json ? GB_CLI_FAILED : gb_cli_refused(cli, GB_CLI_FAILED, "not all buffers could be moved");
+    if (r == GB_CLI_DONE && verb->shown == SHOW_SWEPT && !gb_cli_swept_all(answers))
+        r = cli->options.json ? GB_CLI_FAILED : gb_cli_refused(cli, GB_CLI_FAILED, "not all buffers could be moved");
     json_decref(answers);
-    return rc;
+    return r;
 }
 
 /* The verb, if the command has it: its arguments are "[add|rm NAME...]". */
@@ -444,7 +444,7 @@ static int run(struct gb_cli *cli, const struct thing *thing, int argc, char **a
 
     if (argc == 0)
         return list(cli, thing);
-    if (verb == NULL)
+    if (!verb)
         return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists; else it is gpubuf %s %s", cli->command->name,
                               cli->command->name, cli->command->arguments);
     return change(cli, thing, verb, argc - 1, argv + 1);
@@ -487,7 +487,7 @@ int gb_cli_run_trim(struct gb_cli *cli, int argc, char **argv) {
     if (gb_cli_target(cli, target, "/v1/sessions/{}/pools/{}/trim", cli->session, argc > 0 ? argv[0] : "default") < 0)
         return gb_cli_failed(cli);
     answer = gb_cli_request(cli, "POST", target, json_pack("{s:I}", "keep_bytes", (json_int_t)cli->options.keep));
-    if (answer == NULL || cli->options.json)
+    if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     gb_cli_put(stdout, gb_cli_text(answer, "name"));
     printf(": %s reserved before, %s now",
@@ -517,7 +517,7 @@ int gb_cli_run_hold(struct gb_cli *cli, int argc, char **argv) {
     if (cli->options.device)
         json_object_set_new(body, "device", gb_cli_device(cli->options.device));
     answer = gb_cli_request(cli, "POST", target, body);
-    if (answer == NULL || cli->options.json)
+    if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     if (!cli->options.quiet) {
         gb_cli_put(stdout, gb_cli_text(answer, "stream"));

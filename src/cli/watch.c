@@ -40,19 +40,19 @@ static const struct gb_cli_column columns_history[] = {
     {"REFUSED", "allocation_failures.delta", GB_CLI_FORM_COUNT},
     {"GPU (%)", "gpu_utilization.mean", GB_CLI_FORM_REAL},
 };
-_Static_assert(sizeof columns_history / sizeof columns_history[0] <= COLUMNS_MAX, "a table has no more columns");
+_Static_assert(sizeof(columns_history) / sizeof(columns_history[0]) <= COLUMNS_MAX, "a table has no more columns");
 
 static bool history_wanted(const struct gb_cli_options *o) {
-    return o->since != NULL || o->until != NULL || o->given[GB_CLI_ID_step];
+    return o->since || o->until || o->given[GB_CLI_ID_step];
 }
 
 static int add_history(struct gb_cli *cli, char *target, const char *key, const char *value) {
     size_t at = strlen(target);
     size_t n;
 
-    if (value == NULL)
+    if (!value)
         return 0;
-    n = (size_t)snprintf(target + at, GB_CLI_PATH - at, "%c%s=", strchr(target, '?') != NULL ? '&' : '?', key);
+    n = (size_t)snprintf(target + at, GB_CLI_PATH - at, "%c%s=", strchr(target, '?') ? '&' : '?', key);
     if (at + n >= GB_CLI_PATH || gpubuf_escape(value, target + at + n, GB_CLI_PATH - at - n) < 0)
         return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s is too long", key);
     return 0;
@@ -63,7 +63,7 @@ static int history_target(struct gb_cli *cli, char *target) {
     const struct gb_cli_options *o = &cli->options;
     char step[24];
 
-    snprintf(step, sizeof step, "%llu", (unsigned long long)o->step);
+    snprintf(step, sizeof(step), "%llu", (unsigned long long)o->step);
     if (add_history(cli, target, "since", o->since) < 0 || add_history(cli, target, "until", o->until) < 0)
         return -1;
     return add_history(cli, target, "step", o->given[GB_CLI_ID_step] ? step : NULL);
@@ -74,7 +74,7 @@ static bool some_has(json_t *items, const char *path) {
     size_t i;
 
     json_array_foreach(items, i, item) {
-        if (gb_cli_at(item, path) != NULL)
+        if (gb_cli_at(item, path))
             return true;
     }
     return false;
@@ -87,9 +87,9 @@ static int history_show(struct gb_cli *cli, json_t *history) {
     size_t count = 0;
     size_t i;
 
-    if (history == NULL || cli->options.json)
+    if (!history || cli->options.json)
         return gb_cli_show(cli, history, NULL, 0);
-    for (i = 0; i < sizeof columns_history / sizeof columns_history[0]; i++)
+    for (i = 0; i < sizeof(columns_history) / sizeof(columns_history[0]); i++)
         if (i == 0 || some_has(items, columns_history[i].path))
             had[count++] = columns_history[i];
     gb_cli_table(stdout, had, count, items);
@@ -136,7 +136,7 @@ static double sum_of(json_t *counted, const char *key) {
     const char *name;
     json_t *member;
 
-    if (own != NULL)
+    if (own)
         return sum;
     json_object_foreach(counted, name, member) {
         if (json_is_object(member))
@@ -158,7 +158,7 @@ static const char *rate_text(double bytes, double seconds, char text[32]) {
 static double count_of(json_t *counted) {
     json_t *copies = json_object_get(counted, "copies");
 
-    return copies != NULL ? json_number_value(copies) : sum_of(counted, "count");
+    return copies ? json_number_value(copies) : sum_of(counted, "count");
 }
 
 /* How long a transfer waited on the average behind earlier work, before its first byte was copied. */
@@ -166,7 +166,7 @@ static const char *each_text(json_t *counted, json_t *earlier, char text[32]) {
     double count = count_of(counted) - count_of(earlier);
     double waited_s = sum_of(counted, "seconds_queued") - sum_of(earlier, "seconds_queued");
 
-    if (json_object_get(counted, "seconds_queued") == NULL || count <= 0)
+    if (!json_object_get(counted, "seconds_queued") || count <= 0)
         return "-";
     snprintf(text, 32, "%.2f ms", waited_s > 0 ? waited_s * 1e3 / count : 0);
     return text;
@@ -184,11 +184,11 @@ static json_t *transfers(json_t *stats, json_t *before, double seconds) {
                                 (json_int_t)bytes);
         char text[32];
 
-        snprintf(text, sizeof text, "%.3f", sum_of(counted, "seconds_copying"));
+        snprintf(text, sizeof(text), "%.3f", sum_of(counted, "seconds_copying"));
         json_object_set_new(row, "copying", json_string(text));
-        snprintf(text, sizeof text, "%.3f", sum_of(counted, "seconds_queued"));
+        snprintf(text, sizeof(text), "%.3f", sum_of(counted, "seconds_queued"));
         json_object_set_new(row, "waiting", json_string(text));
-        if (before != NULL) {
+        if (before) {
             json_object_set_new(row, "rate", json_string(rate_text(bytes - sum_of(earlier, "bytes"), seconds, text)));
             json_object_set_new(row, "each", json_string(each_text(counted, earlier, text)));
         }
@@ -211,7 +211,7 @@ static void put_head(FILE *out, json_t *stats) {
     if (gb_cli_number(stats, "buffers.mirrored.count") > 0)
         fprintf(out, ", %.0f of them mirrored with %s", gb_cli_number(stats, "buffers.mirrored.count"),
                 gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "buffers.mirrored.bytes"), held));
-    if (json_object_get(stats, "sharing") != NULL)
+    if (json_object_get(stats, "sharing"))
         fprintf(out, "; leases: %.0f, %s held by them alone", gb_cli_number(stats, "sharing.leases"),
                 gb_cli_bytes_text((uint64_t)gb_cli_number(stats, "sharing.held_bytes"), held));
     fprintf(out, "\nrunning: %.0f uploads, %.0f downloads, %.0f writes", gb_cli_number(stats, "running.uploads"),
@@ -250,7 +250,7 @@ static void put_pools(FILE *out, json_t *pools, size_t most, double omitted) {
     size_t i;
 
     json_array_foreach(pools, i, pool) {
-        json_array_append(json_object_get(pool, "session") != NULL ? owned : rows, pool);
+        json_array_append(json_object_get(pool, "session") ? owned : rows, pool);
     }
     shown = json_array_size(owned) > most ? largest(owned, "reserved_bytes", most) : json_incref(owned);
     omitted += (double)(json_array_size(owned) - json_array_size(shown));
@@ -263,7 +263,7 @@ static void put_pools(FILE *out, json_t *pools, size_t most, double omitted) {
     }
     if (json_array_size(rows) > 0) {
         fputs("\n", out);
-        gb_cli_table(out, pool_columns, sizeof pool_columns / sizeof pool_columns[0], rows);
+        gb_cli_table(out, pool_columns, sizeof(pool_columns) / sizeof(pool_columns[0]), rows);
     }
     if (omitted > 0)
         fprintf(out, "%.0f more of sessions\n", omitted);
@@ -276,16 +276,16 @@ static void put_pools(FILE *out, json_t *pools, size_t most, double omitted) {
  * be NULL. */
 static void stats_put(FILE *out, json_t *stats, json_t *before, double seconds, json_t *sessions) {
     json_t *rows = transfers(stats, before, seconds);
-    json_t *top = sessions != NULL ? largest(sessions, "used_bytes", SESSIONS_SHOWN) : NULL;
+    json_t *top = sessions ? largest(sessions, "used_bytes", SESSIONS_SHOWN) : NULL;
 
     put_head(out, stats);
     gb_cli_table(out, transfer_columns,
-                 sizeof transfer_columns / sizeof transfer_columns[0] - (before == NULL ? LIVE_COLUMNS : 0), rows);
-    put_pools(out, json_object_get(stats, "pools"), sessions != NULL ? POOLS_SHOWN : SIZE_MAX,
+                 sizeof(transfer_columns) / sizeof(transfer_columns[0]) - (!before ? LIVE_COLUMNS : 0), rows);
+    put_pools(out, json_object_get(stats, "pools"), sessions ? POOLS_SHOWN : SIZE_MAX,
               gb_cli_number(stats, "pools_omitted"));
-    if (top != NULL) {
+    if (top) {
         fputs("\n", out);
-        gb_cli_table(out, session_columns, sizeof session_columns / sizeof session_columns[0], top);
+        gb_cli_table(out, session_columns, sizeof(session_columns) / sizeof(session_columns[0]), top);
     }
     json_decref(top);
     json_decref(rows);
@@ -294,11 +294,11 @@ static void stats_put(FILE *out, json_t *stats, json_t *before, double seconds, 
 static int target_of(struct gb_cli *cli, char *ret) {
     const struct gb_cli_options *o = &cli->options;
 
-    if (o->pool != NULL)
+    if (o->pool)
         return gb_cli_target(cli, ret, "/v1/sessions/{}/pools/{}/stats", cli->session, o->pool);
-    if (o->device != NULL)
+    if (o->device)
         return gb_cli_target(cli, ret, "/v1/devices/{}/stats", o->device);
-    if (o->session != NULL)
+    if (o->session)
         return gb_cli_target(cli, ret, "/v1/sessions/{}/stats", cli->session);
     return gb_cli_target(cli, ret, "/v1/stats");
 }
@@ -310,15 +310,15 @@ int gb_cli_run_stats(struct gb_cli *cli, int argc, char **argv) {
 
     (void)argc;
     (void)argv;
-    if (o->device != NULL && (o->pool != NULL || o->session != NULL))
+    if (o->device && (o->pool || o->session))
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "--device goes with no --pool and no --session: they are other things");
     if (target_of(cli, target) < 0 || history_target(cli, target) < 0)
         return gb_cli_failed(cli);
     stats = gb_cli_request(cli, "GET", target, NULL);
-    if (history_wanted(o) && stats != NULL)
+    if (history_wanted(o) && stats)
         return history_show(cli, stats);
-    if (stats == NULL || o->json || o->session != NULL || o->pool != NULL || o->device != NULL)
+    if (!stats || o->json || o->session || o->pool || o->device)
         return gb_cli_show(cli, stats, NULL, 0);
     stats_put(stdout, stats, NULL, 0, NULL);
     json_decref(stats);
@@ -357,14 +357,14 @@ static void keep(struct top *top) {
     const struct look *last = top->kept > 0 ? &top->looks[top->kept - 1] : NULL;
 
     /* Counters of another process say nothing of these. */
-    if (last != NULL && strcmp(gb_cli_text(last->stats, "started_at"), gb_cli_text(top->stats, "started_at")) != 0) {
+    if (last && strcmp(gb_cli_text(last->stats, "started_at"), gb_cli_text(top->stats, "started_at")) != 0) {
         while (top->kept > 0)
             forget_oldest(top);
         last = NULL;
     }
     while (top->kept > 1 && (top->kept == KEPT || top->at - top->looks[1].at >= WINDOW_S))
         forget_oldest(top);
-    if (last == NULL || top->at - top->looks[top->kept - 1].at >= APART_S)
+    if (!last || top->at - top->looks[top->kept - 1].at >= APART_S)
         top->looks[top->kept++] = (struct look){json_incref(top->stats), top->at};
 }
 
@@ -373,9 +373,9 @@ static int look(struct top *top) {
     char header[GPUBUF_ETAG_SIZE + 24];
     json_t *stats;
 
-    snprintf(header, sizeof header, "If-None-Match: %s", top->etag);
+    snprintf(header, sizeof(header), "If-None-Match: %s", top->etag);
     stats = gb_cli_request_with(top->cli, "GET", "/v1/stats", top->etag[0] != '\0' ? header : NULL, NULL);
-    if (stats == NULL)
+    if (!stats)
         return -1;
     top->reached = true;
     top->at = gb_cli_now();
@@ -384,7 +384,7 @@ static int look(struct top *top) {
         keep(top);
         return 0;
     }
-    memcpy(top->etag, gpubuf_answer_of(top->cli->client)->etag, sizeof top->etag);
+    memcpy(top->etag, gpubuf_answer_of(top->cli->client)->etag, sizeof(top->etag));
     json_decref(top->stats);
     top->stats = stats;
     keep(top);
@@ -399,7 +399,7 @@ static char *paint(struct top *top, size_t *ret_size) {
     char *text = NULL;
     FILE *out = open_memstream(&text, ret_size);
 
-    if (out == NULL)
+    if (!out)
         return NULL;
     fprintf(out, "gpubuf top  %s  every %s  q quits%s\n", gpubuf_url(top->cli->client),
             gb_cli_time_text(top->cli->options.interval, up), top->reached ? "" : "  NO ANSWER");
@@ -418,7 +418,7 @@ static void draw(struct top *top) {
     const char *line = text;
     unsigned row;
 
-    if (text == NULL)
+    if (!text)
         return;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row == 0 || size.ws_col == 0)
         size = (struct winsize){.ws_row = 24, .ws_col = 80};
@@ -456,7 +456,7 @@ static bool rest(struct gb_cli *cli) {
 static int once(struct top *top) {
     struct gb_cli *cli = top->cli;
 
-    if (top->sessions == NULL)
+    if (!top->sessions)
         return gb_cli_failed(cli);
     if (cli->options.json)
         return gb_cli_show(cli, json_pack("{s:O, s:O}", "stats", top->stats, "sessions", top->sessions), NULL, 0);
@@ -466,16 +466,16 @@ static int once(struct top *top) {
 
 int gb_cli_run_top(struct gb_cli *cli, int argc, char **argv) {
     struct top top = {.cli = cli};
-    int rc = GB_CLI_DONE;
+    int r = GB_CLI_DONE;
 
     (void)argc;
     (void)argv;
     if (cli->options.interval <= 0)
         cli->options.interval = 1;
     if (look(&top) < 0) {
-        rc = gb_cli_failed(cli);
+        r = gb_cli_failed(cli);
     } else if (cli->options.once || cli->options.json || !isatty(STDOUT_FILENO)) {
-        rc = once(&top);
+        r = once(&top);
     } else {
         gb_cli_terminal_take(cli);
         do {
@@ -485,13 +485,13 @@ int gb_cli_run_top(struct gb_cli *cli, int argc, char **argv) {
             top.reached = look(&top) == 0;
         } while (!atomic_load(&cli->interrupted));
         gb_cli_terminal_give_back(cli);
-        rc = atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : GB_CLI_DONE;
+        r = atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : GB_CLI_DONE;
     }
     json_decref(top.stats);
     json_decref(top.sessions);
     while (top.kept > 0)
         forget_oldest(&top);
-    return rc;
+    return r;
 }
 
 /* --- feed: the events of the daemon, one a line ------------------------------------------------------------------- */
@@ -507,7 +507,7 @@ struct feed {
 
 /* Of a session alone, where --session asks for one: its events and those of none. */
 static bool wanted(const struct gb_cli *cli, const struct gpubuf_news *news) {
-    return cli->options.session == NULL || news->session[0] == '\0' || strcmp(news->session, cli->session) == 0;
+    return !cli->options.session || news->session[0] == '\0' || strcmp(news->session, cli->session) == 0;
 }
 
 static void put_word(FILE *out, const char *before, const char *word) {
@@ -601,7 +601,7 @@ int gb_cli_run_feed(struct gb_cli *cli, int argc, char **argv) {
 
     (void)argc;
     (void)argv;
-    if (cli->host != NULL)
+    if (cli->host)
         return gb_cli_refused(cli, GB_CLI_USAGE, "feed follows one daemon: it does not go with --hosts");
     if (cli->options.given[GB_CLI_ID_limit] && cli->options.limit == 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--limit is the number of events, 1 or more");
@@ -614,7 +614,7 @@ int gb_cli_run_feed(struct gb_cli *cli, int argc, char **argv) {
         return gb_cli_failed(cli);
     }
     if (feed.unread) /* nor is what the stream still holds wanted, which could not be written at the end */
-        return freopen("/dev/null", "w", stdout) != NULL ? GB_CLI_DONE : GB_CLI_FAILED;
+        return freopen("/dev/null", "w", stdout) ? GB_CLI_DONE : GB_CLI_FAILED;
     if (feed.full)
         return GB_CLI_DONE;
     if (feed.failed != 0)
@@ -633,14 +633,14 @@ static const struct gb_cli_column columns_audit[] = {
     {"BYTES", "bytes", GB_CLI_FORM_BYTES},       {"COUNT", "count", GB_CLI_FORM_COUNT},
     {"REQUEST", "request_id", GB_CLI_FORM_TEXT},
 };
-#define COLUMNS (sizeof columns_audit / sizeof columns_audit[0])
+#define COLUMNS (sizeof(columns_audit) / sizeof(columns_audit[0]))
 
 /* A filter of the query, if it is given. */
 static int add_audit(struct gb_cli *cli, char *target, const char *key, const char *value) {
     size_t at = strlen(target);
     size_t n;
 
-    if (value == NULL)
+    if (!value)
         return 0;
     n = (size_t)snprintf(target + at, GB_CLI_PATH - at, "&%s=", key);
     if (at + n >= GB_CLI_PATH || gpubuf_escape(value, target + at + n, GB_CLI_PATH - at - n) < 0)
@@ -652,7 +652,7 @@ static json_t *ask(struct gb_cli *cli, unsigned long long limit, const char *cur
     const struct gb_cli_options *o = &cli->options;
     char target[GB_CLI_PATH];
 
-    snprintf(target, sizeof target, "/v1/audit?limit=%llu", limit < PAGE_MAX ? limit : PAGE_MAX);
+    snprintf(target, sizeof(target), "/v1/audit?limit=%llu", limit < PAGE_MAX ? limit : PAGE_MAX);
     if (add_audit(cli, target, "since", o->since) < 0 || add_audit(cli, target, "until", o->until) < 0 ||
         add_audit(cli, target, "session", o->session) < 0 || add_audit(cli, target, "token", o->token) < 0 ||
         add_audit(cli, target, "status", o->status) < 0 ||
@@ -683,12 +683,12 @@ static json_t *collect(struct gb_cli *cli, json_int_t after_id, unsigned long lo
     while (more) {
         json_t *page = ask(cli, most - json_array_size(records), cursor);
 
-        if (page == NULL) {
+        if (!page) {
             json_decref(records);
             return NULL;
         }
         more = take(records, page, after_id, most);
-        snprintf(cursor, sizeof cursor, "%s", gb_cli_text(page, "next_cursor"));
+        snprintf(cursor, sizeof(cursor), "%s", gb_cli_text(page, "next_cursor"));
         more = more && cursor[0] != '\0';
         json_decref(page);
     }
@@ -703,9 +703,9 @@ static json_t *turn(json_t *records) {
     for (i = json_array_size(records); i > 0; i--) {
         json_t *row = json_array_get(records, i - 1);
         json_t *token = json_object_get(row, "token");
-        json_t *who = token != NULL ? token : json_object_get(row, "certificate");
+        json_t *who = token ? token : json_object_get(row, "certificate");
 
-        if (who != NULL)
+        if (who)
             json_object_set(row, "who", who);
         json_array_append(rows, row);
     }
@@ -752,7 +752,7 @@ static bool pause_for_more(const struct gb_cli *cli) {
 static int follow(struct gb_cli *cli, json_t *records) {
     json_int_t last = 0;
 
-    while (records != NULL && !atomic_load(&cli->interrupted)) {
+    while (records && !atomic_load(&cli->interrupted)) {
         if (json_array_size(records) > 0)
             last = (json_int_t)gb_cli_number(json_array_get(records, 0), "id");
         if (cli->options.json)
@@ -760,10 +760,10 @@ static int follow(struct gb_cli *cli, json_t *records) {
         else
             put_rows(records);
         if (!pause_for_more(cli))
-            return freopen("/dev/null", "w", stdout) != NULL ? GB_CLI_DONE : GB_CLI_FAILED;
+            return freopen("/dev/null", "w", stdout) ? GB_CLI_DONE : GB_CLI_FAILED;
         records = atomic_load(&cli->interrupted) ? json_array() : collect(cli, last, UINT32_MAX);
     }
-    if (records == NULL && !atomic_load(&cli->interrupted))
+    if (!records && !atomic_load(&cli->interrupted))
         return gb_cli_failed(cli);
     json_decref(records);
     return GB_CLI_INTERRUPTED;
@@ -771,19 +771,19 @@ static int follow(struct gb_cli *cli, json_t *records) {
 
 int gb_cli_run_audit(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_options *o = &cli->options;
-    unsigned long long most = o->given[GB_CLI_ID_limit] ? o->limit : o->since != NULL ? UINT32_MAX : RECORDS;
+    unsigned long long most = o->given[GB_CLI_ID_limit] ? o->limit : o->since ? UINT32_MAX : RECORDS;
     json_t *records;
 
     (void)argc;
     (void)argv;
-    if (o->follow && cli->host != NULL)
+    if (o->follow && cli->host)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--follow follows one daemon: it does not go with --hosts");
     if (most == 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--limit must be at least 1");
     records = collect(cli, 0, most);
     if (o->follow)
         return follow(cli, records);
-    if (records == NULL)
+    if (!records)
         return gb_cli_failed(cli);
     return gb_cli_show(cli, o->json ? records : turn(records), columns_audit, COLUMNS);
 }
@@ -799,9 +799,9 @@ static json_t *ask_until(struct gb_cli *cli, const char *target, json_t *body) {
         double left = end > 0 ? end - gb_cli_now() : WAIT_S;
         char prefer[32];
 
-        snprintf(prefer, sizeof prefer, "Prefer: wait=%d", left > WAIT_S ? WAIT_S : left < 1 ? 1 : (int)left);
+        snprintf(prefer, sizeof(prefer), "Prefer: wait=%d", left > WAIT_S ? WAIT_S : left < 1 ? 1 : (int)left);
         answer = gb_cli_request_with(cli, "POST", target, prefer, json_incref(body));
-        if (answer != NULL || cli->error.code != GPUBUF_TIMED_OUT || (end > 0 && gb_cli_now() >= end))
+        if (answer || cli->error.code != GPUBUF_TIMED_OUT || (end > 0 && gb_cli_now() >= end))
             break;
     }
     json_decref(body);
@@ -816,8 +816,8 @@ static int sync_side(struct gb_cli *cli, const char *text) {
     if (gb_cli_one_name(cli, text, &name) < 0 ||
         gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}/sync", name.session, name.name) < 0)
         return gb_cli_failed(cli);
-    body = json_pack("{s:s}", "to", cli->options.to != NULL ? cli->options.to : "device");
-    if (body != NULL && cli->options.stream != NULL)
+    body = json_pack("{s:s}", "to", cli->options.to ? cli->options.to : "device");
+    if (body && cli->options.stream)
         json_object_set_new(body, "stream", json_string(cli->options.stream));
     return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
 }
@@ -825,9 +825,9 @@ static int sync_side(struct gb_cli *cli, const char *text) {
 static int sync_target(struct gb_cli *cli, char *ret) {
     const struct gb_cli_options *o = &cli->options;
 
-    if (o->device != NULL)
+    if (o->device)
         return gb_cli_target(cli, ret, "/v1/devices/{}/sync", o->device);
-    if (o->stream != NULL)
+    if (o->stream)
         return gb_cli_target(cli, ret, "/v1/sessions/{}/streams/{}/sync", cli->session, o->stream);
     return gb_cli_target(cli, ret, "/v1/sessions/{}/sync", cli->session);
 }
@@ -836,17 +836,17 @@ int gb_cli_run_sync(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
     json_t *answer;
 
-    if (cli->options.device != NULL && (argc > 0 || cli->options.stream != NULL))
+    if (cli->options.device && (argc > 0 || cli->options.stream))
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "--device syncs all of a device: it goes with no NAME and no --stream");
     if (argc > 0)
         return sync_side(cli, argv[0]);
-    if (cli->options.to != NULL)
+    if (cli->options.to)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--to is the side of a mirrored buffer: gpubuf sync NAME --to SIDE");
     if (sync_target(cli, target) < 0)
         return gb_cli_failed(cli);
     answer = ask_until(cli, target, json_object());
-    if (answer == NULL || cli->options.json)
+    if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     json_decref(answer);
     return GB_CLI_DONE;

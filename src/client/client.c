@@ -475,7 +475,7 @@ static double timing(const char *all, const char *name) {
     size_t n = strlen(name);
     const char *at = all;
 
-    while ((at = strstr(at, name)) != NULL) {
+    while ((at = strstr(at, name))) {
         bool whole = at == all || at[-1] == ' ' || at[-1] == ',';
 
         if (whole && strncmp(at + n, ";dur=", 5) == 0)

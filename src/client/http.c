@@ -378,7 +378,7 @@ static void group_text(gid_t gid, char *ret, size_t size) {
 static bool closed_folder(const char *path, char *ret, size_t size) {
     const char *at = path;
 
-    while ((at = strchr(at + 1, '/')) != NULL) {
+    while ((at = strchr(at + 1, '/'))) {
         snprintf(ret, size, "%.*s", (int)(at - path), path);
         if (access(ret, X_OK) != 0)
             return true;

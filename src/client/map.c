@@ -387,7 +387,7 @@ int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err) {
         return 0;
     if (mapping->host)
         munmap(mapping->host, mapping->host_bytes);
-    else if ((driver = gbc_link_driver(mapping->link, NULL)) != NULL)
+    else if ((driver = gbc_link_driver(mapping->link, NULL)))
         gbc_driver_unmap(driver, &mapping->device);
     if (gbc_link_alive(mapping->link)) /* else it ended with the connection */
         r = let_go(mapping->link, mapping->info.lease, err);

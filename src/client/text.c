@@ -67,7 +67,7 @@ void gbc_text_addf(struct gbc_text *text, const char *fmt, ...) {
 }
 
 static bool unreserved(unsigned char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || strchr("-._~,:", c) != NULL;
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || strchr("-._~,:", c);
 }
 
 void gbc_text_escape(struct gbc_text *text, const char *plain) {

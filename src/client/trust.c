@@ -56,7 +56,7 @@ static int add_folder(struct gbc_text *text, const char *folder) {
 
     if (!dir)
         return -1;
-    while ((entry = readdir(dir)) != NULL) {
+    while ((entry = readdir(dir))) {
         struct gbc_text one = {.data = NULL};
         struct stat st;
         char *path;
@@ -98,42 +98,42 @@ static bool lacks_key(const struct gbc_settings *set) {
 }
 
 static int add_own(gnutls_certificate_credentials_t to, const struct gbc_settings *set, struct gpubuf_error *err) {
-    int rc = gnutls_certificate_set_x509_key_file2(to, set->cert, set->key, GNUTLS_X509_FMT_PEM, NULL, 0);
+    int r = gnutls_certificate_set_x509_key_file2(to, set->cert, set->key, GNUTLS_X509_FMT_PEM, NULL, 0);
 
-    if (rc >= 0)
+    if (r >= 0)
         return 0;
     if (lacks_key(set))
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "there is no key in %s: give it with --key or GPUBUF_KEY",
                              set->cert);
-    if (rc == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
+    if (r == GNUTLS_E_CERTIFICATE_KEY_MISMATCH)
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "%s is not the key of the client's certificate %s", set->key,
                              set->cert);
-    if (rc == GNUTLS_E_DECRYPTION_FAILED)
+    if (r == GNUTLS_E_DECRYPTION_FAILED)
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
                              "the key %s has a passphrase, which cannot be asked for: give one without", set->key);
     return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
                          "the client's certificate %s with the key %s cannot be used: both are to be in PEM (%s)",
-                         set->cert, set->key, gnutls_strerror(rc));
+                         set->cert, set->key, gnutls_strerror(r));
 }
 
 static int load(const struct gbc_settings *set, bool system, gnutls_certificate_credentials_t *ret,
                 struct gpubuf_error *err) {
     gnutls_certificate_credentials_t to;
-    int rc = 0;
+    int r = 0;
 
     if (gnutls_certificate_allocate_credentials(&to) < 0)
         return gbc_error_memory(err);
     if (set->cacert)
-        rc = add_authorities(to, set, err);
+        r = add_authorities(to, set, err);
     else if (system)
         gnutls_certificate_set_x509_system_trust(to); /* one without any trusts none */
-    if (rc == 0 && set->cert)
-        rc = add_own(to, set, err);
-    if (rc < 0)
+    if (r == 0 && set->cert)
+        r = add_own(to, set, err);
+    if (r < 0)
         gnutls_certificate_free_credentials(to);
     else
         *ret = to;
-    return rc;
+    return r;
 }
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
@@ -400,35 +400,35 @@ static bool over(const struct look *look, uint64_t end) {
 static bool ends_at_once(const struct look *look, gnutls_session_t session) {
     uint64_t end = gbc_now_ms() + ALERT_MS;
     char data[64];
-    ssize_t rc;
+    ssize_t r;
 
-    while ((rc = gnutls_record_recv(session, data, sizeof(data))) < 0 && gnutls_error_is_fatal((int)rc) == 0) {
+    while ((r = gnutls_record_recv(session, data, sizeof(data))) < 0 && gnutls_error_is_fatal((int)r) == 0) {
         struct pollfd p = {.fd = look->fd, .events = POLLIN};
 
         if (over(look, end))
             return false;
         poll(&p, 1, TURN_MS);
     }
-    return rc <= 0;
+    return r <= 0;
 }
 
 static void shake_hands(struct look *look, gnutls_session_t session) {
     uint64_t end = gbc_now_ms() + patience_ms(look);
-    int rc;
+    int r;
 
-    while ((rc = gnutls_handshake(session)) < 0 && gnutls_error_is_fatal(rc) == 0) {
+    while ((r = gnutls_handshake(session)) < 0 && gnutls_error_is_fatal(r) == 0) {
         struct pollfd p = {.fd = look->fd, .events = gnutls_record_get_direction(session) == 0 ? POLLIN : POLLOUT};
 
         if (over(look, end)) {
-            rc = GNUTLS_E_TIMEDOUT;
+            r = GNUTLS_E_TIMEDOUT;
             break;
         }
         poll(&p, 1, TURN_MS);
     }
-    look->number = rc < 0 ? rc : 0;
+    look->number = r < 0 ? r : 0;
     examine(look, session);
     if (look->peer.wants_certificate)
-        look->refused = rc < 0 || (look->waits && ends_at_once(look, session));
+        look->refused = r < 0 || (look->waits && ends_at_once(look, session));
 }
 
 static bool names_host(const char *host) {
