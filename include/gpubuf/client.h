@@ -114,7 +114,7 @@ struct gpubuf_options {
     /* How often a request that failed in a way that may pass (503, 429, connections lost) is made again, with pauses
      * that grow from 50 ms to 2 s, or of Retry-After's length up to 10 s. Only requests that may be made twice are:
      * those that read, PUT, DELETE, and those with an Idempotency-Key. Of 429 only a rate passes by waiting: other
-     * bounds and failed authentications are told at once. 0: 2; UINT32_MAX: never. */
+     * bounds and failed authentications are reported at once. 0: 2; UINT32_MAX: never. */
     uint32_t retries;
     void (*trace)(void *arg,
                   const char *line); /* each request and its answer in a line, without secrets; may be NULL */
@@ -142,8 +142,7 @@ void gpubuf_close(gpubuf_client *client);
  * text of the client, valid until it is closed. */
 const char *gpubuf_url(const gpubuf_client *client);
 
-/* The path of the UNIX socket for mappings. Returns text of the client, valid until it is closed; NULL if there is
- * none. */
+/* The path of the UNIX socket for mappings. Returns text of the client, valid until it is closed, or NULL. */
 const char *gpubuf_socket(const gpubuf_client *client);
 
 /* Makes the present call of the client, and every later one, fail with GPUBUF_INTERRUPTED within 100 ms, until
@@ -172,7 +171,7 @@ struct gpubuf_peer {
     uint64_t room[3];
 };
 
-/* Connects anew and looks at the daemon's certificate, without a request and whether it is trusted or not. Proxies of
+/* Connects again and reads the daemon's certificate, without a request and whether it is trusted or not. Proxies of
  * the environment are not used. ret: written on success. Returns 0 or -1. Errors: BAD_ARGUMENT (the client talks no
  * https), CANNOT_CONNECT, TLS_FAILED, INTERRUPTED, NO_MEMORY. */
 int gpubuf_peer_get(gpubuf_client *client, struct gpubuf_peer *ret, struct gpubuf_error *err);
@@ -195,7 +194,7 @@ struct gpubuf_how {
     uint64_t room[4];
 };
 
-/* The last answer that a client got. Texts are "" where there was none of it. */
+/* The last answer that a client got. Texts are "" for what it did not have. */
 struct gpubuf_answer {
     int status;
     const char *body; /* NUL-terminated after `bytes`; of transfers only what is JSON */
@@ -203,7 +202,7 @@ struct gpubuf_answer {
     const char *content_type;
     const char *location;
     char etag[GPUBUF_ETAG_SIZE]; /* with its quotation marks, as if_match takes it */
-    /* Server-Timing, in milliseconds; negative where not told. */
+    /* Server-Timing, in milliseconds; negative where not known. */
     double recv_ms;
     double queue_ms;
     double copy_ms;

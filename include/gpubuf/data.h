@@ -145,8 +145,8 @@ struct gpubuf_put_params {
     struct gpubuf_opt offset;     /* set: into the buffer that is there, from this byte on */
     const char *slice;            /* into these elements of it, "0:16,3" */
     const char *content_encoding; /* gzip, deflate, zstd: of the source's bytes, which are sent as they are */
-    /* Over so many connections at a time, as an upload in parts: of raw bytes from memory or from a descriptor with an
-     * offset, where dtype and shape, or bytes alone, say what the buffer is to be. 0 and 1: one. */
+    /* Over that many connections at a time, as an upload in parts: of raw bytes from memory or from a descriptor with
+     * an offset, where dtype and shape, or bytes alone, say what the buffer is to be. 0 and 1: one. */
     uint32_t connections;
     uint64_t part_bytes; /* 0: 32 MiB */
     /* The CRC32C is computed here while the bytes are sent, and held against the daemon's: parts before the new bytes
@@ -175,10 +175,10 @@ int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, s
 struct gpubuf_get_params {
     const char *format; /* raw (NULL is that), npy, safetensors */
     const char *stream;
-    struct gpubuf_opt offset; /* so many bytes from here */
+    struct gpubuf_opt offset; /* that many bytes from here */
     struct gpubuf_opt length;
     const char *slice; /* elements, by numpy's basic indexing: "0:16,3,:" */
-    /* Over so many connections at a time, into memory or a descriptor with an offset; all parts are of one
+    /* Over that many connections at a time, into memory or a descriptor with an offset; all parts are of one
      * generation. */
     uint32_t connections;
     uint64_t part_bytes; /* 0: 32 MiB */

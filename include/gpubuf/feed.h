@@ -33,7 +33,7 @@ struct gpubuf_feed_params {
     const char *types;       /* "pool.,buffer.lost": those whose type begins so; NULL: all */
     struct gpubuf_opt after; /* set: those after this id, 0 all that the daemon still has; else from now on */
     /* A connection that stood has ended (why->code is GPUBUF_OK where the daemon ended it in order), or another could
-     * not be made. The feed goes on with the next event as soon as there is one again. Anything but 0 ends it. May be
+     * not be made. The feed continues with the next event as soon as there is one again. Anything but 0 ends it. May be
      * NULL. */
     int (*again)(void *arg, bool stood, const struct gpubuf_error *why);
     int (*tick)(void *arg); /* some ten times a second; anything but 0 ends it. May be NULL */

@@ -1,5 +1,6 @@
-/* What is done with buffers as a whole: ls, info, create, set, rm, fill, reserve, release, seal, verify, export; their
- * bytes on disk: store, load, evict, storage; and map. */
+/* What is done with buffers as a whole: ls, info, create, set, rm, fill, reserve, release, seal, verify, export;
+ * their bytes on disk: store, load, evict, storage; and map. A command is one request, made of its arguments and the
+ * settings that were given, and its answer is shown as one line (gb_cli_show_buffer) or a table. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "cli/cli.h"
 
 #define BUFFER "/v1/sessions/{}/buffers/{}"
-#define LOOK_MS 100
+#define POLL_MS 100
 
 static const struct gb_cli_column buffer_columns[] = {
     {"SESSION", "session", GB_CLI_FORM_TEXT}, /* left out where one is listed */
@@ -45,6 +46,16 @@ int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *actio
     if (strlen(ret) + strlen(action) < GB_CLI_PATH)
         strcat(ret, action);
     return 0;
+}
+
+/* A POST to a buffer. The answer; NULL with cli->error set. */
+static json_t *post(struct gb_cli *cli, const char *text, const char *action, json_t *body) {
+    char target[GB_CLI_PATH];
+
+    if (gb_cli_buffer_target(cli, text, action, target) == 0)
+        return gb_cli_post(cli, target, body);
+    json_decref(body);
+    return NULL;
 }
 
 static bool is_durable(json_t *buffer) {
@@ -337,11 +348,6 @@ int gb_cli_run_rm(struct gb_cli *cli, int argc, char **argv) {
     return worst;
 }
 
-static void set_size(json_t *body, const char *key, bool given, uint64_t value) {
-    if (given)
-        json_object_set_new(body, key, json_integer((json_int_t)value));
-}
-
 /* A number where JSON's integers hold it, hexadecimal text above. NULL with cli->error set: it is neither. */
 static json_t *pattern_of(struct gb_cli *cli, const char *text) {
     bool decimal = text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
@@ -368,62 +374,34 @@ static json_t *pattern_of(struct gb_cli *cli, const char *text) {
 }
 
 int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
-    const struct gb_cli_options *o = &cli->options;
     json_t *pattern = pattern_of(cli, argv[1]);
-    json_t *body;
-    char target[GB_CLI_PATH];
 
     (void)argc;
-    if (!pattern || gb_cli_buffer_target(cli, argv[0], "/fill", target) < 0) {
-        json_decref(pattern);
+    if (!pattern)
         return gb_cli_failed(cli);
-    }
-    body = json_object();
-    json_object_set_new(body, "pattern", pattern);
-    json_object_set_new(body, "width", json_integer(o->given[GB_CLI_ID_width] ? (json_int_t)o->width : 1));
-    set_size(body, "offset", o->given[GB_CLI_ID_offset], o->offset);
-    set_size(body, "bytes", o->given[GB_CLI_ID_bytes], o->bytes);
-    if (o->stream)
-        json_object_set_new(body, "stream", json_string(o->stream));
-    if (o->in_place)
-        json_object_set_new(body, "in_place", json_true());
-    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
+    return gb_cli_show_buffer(cli,
+                              post(cli, argv[0], "/fill", json_pack("{s:o, s:i}", "pattern", pattern, "width", 1)));
 }
 
 int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
-    char target[GB_CLI_PATH];
-
     (void)argc;
-    if (gb_cli_buffer_target(cli, argv[0], "/seal", target) < 0)
-        return gb_cli_failed(cli);
-    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, json_object()));
+    return gb_cli_show_buffer(cli, post(cli, argv[0], "/seal", json_object()));
 }
 
 int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {
-    const struct gb_cli_options *o = &cli->options;
-    char target[GB_CLI_PATH];
     uint64_t bytes;
     json_t *body;
 
     (void)argc;
     if (gb_cli_size(argv[1], &bytes) < 0 || bytes > INT64_MAX)
         return gb_cli_refused(cli, GB_CLI_USAGE, "\"%s\" is no size: give bytes, such as 4096, 64K or 2M", argv[1]);
-    if (gb_cli_buffer_target(cli, argv[0], "/reserve", target) < 0)
-        return gb_cli_failed(cli);
-    body = json_pack("{s:I,s:s}", "bytes", (json_int_t)bytes, "side", o->side ? o->side : "host");
-    if (o->stream)
-        json_object_set_new(body, "stream", json_string(o->stream));
-    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
+    body = json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "side", "host");
+    return gb_cli_show_buffer(cli, post(cli, argv[0], "/reserve", body));
 }
 
 int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {
-    const char *side = cli->options.side ? cli->options.side : "host";
-    char target[GB_CLI_PATH];
-
     (void)argc;
-    if (gb_cli_buffer_target(cli, argv[0], "/release", target) < 0)
-        return gb_cli_failed(cli);
-    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, json_pack("{s:s}", "side", side)));
+    return gb_cli_show_buffer(cli, post(cli, argv[0], "/release", json_pack("{s:s}", "side", "host")));
 }
 
 int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
@@ -450,21 +428,19 @@ int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
     return gb_cli_refused(cli, GB_CLI_FAILED, "%s does not have the bytes that were put into it", argv[0]);
 }
 
-int gb_cli_run_export(struct gb_cli *cli, int argc, char **argv) {
-    const struct gb_cli_options *o = &cli->options;
-    char target[GB_CLI_PATH];
-    json_t *body;
+static int check_mode(struct gb_cli *cli) {
+    const char *mode = cli->options.mode;
 
+    if (mode && strcmp(mode, "read") != 0 && strcmp(mode, "write") != 0)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--mode is read or write");
+    return 0;
+}
+
+int gb_cli_run_export(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
-    if (o->mode && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "--mode is read or write");
-    if (gb_cli_buffer_target(cli, argv[0], "/export", target) < 0)
+    if (check_mode(cli) < 0)
         return gb_cli_failed(cli);
-    body = json_object();
-    if (o->mode)
-        json_object_set_new(body, "mode", json_string(o->mode));
-    set_size(body, "ttl_s", o->given[GB_CLI_ID_ttl], o->ttl);
-    return gb_cli_show(cli, gb_cli_request(cli, "POST", target, body), NULL, 0);
+    return gb_cli_show(cli, post(cli, argv[0], "/export", json_object()), NULL, 0);
 }
 
 /* Of a mirrored buffer: which side is current, what each has, and of a sync whether it copied. */
@@ -543,12 +519,9 @@ static int end_each(struct gb_cli *cli, json_t *answers, int status) {
 
 /* arg: the array of the answers, as of load_one. */
 static int store_one(struct gb_cli *cli, const char *text, void *arg) {
-    char target[GB_CLI_PATH];
-    json_t *answer = NULL;
+    json_t *answer = post(cli, text, "/store", json_object());
     char size[24];
 
-    if (gb_cli_buffer_target(cli, text, "/store", target) == 0)
-        answer = gb_cli_request(cli, "POST", target, json_object());
     if (!answer)
         return gb_cli_failed(cli);
     json_object_set_new(answer, "buffer", json_string(text));
@@ -570,13 +543,10 @@ int gb_cli_run_store(struct gb_cli *cli, int argc, char **argv) {
 
 /* A request waits no longer than the daemon's --wait-max; the load continues, and the next request waits for it. */
 static int load_one(struct gb_cli *cli, const char *text, void *arg) {
-    char target[GB_CLI_PATH];
     json_t *answer;
 
-    if (gb_cli_buffer_target(cli, text, "/load", target) < 0)
-        return gb_cli_failed(cli);
     do
-        answer = gb_cli_request(cli, "POST", target, json_object());
+        answer = post(cli, text, "/load", json_object());
     while (!answer && cli->error.code == GPUBUF_TIMED_OUT);
     if (!answer)
         return gb_cli_failed(cli);
@@ -608,14 +578,8 @@ static void put_evicted(const char *text, json_t *buffer) {
 }
 
 static int evict_one(struct gb_cli *cli, const char *text, void *arg) {
-    json_t *body = cli->options.to ? json_pack("{s:s}", "to", cli->options.to) : json_object();
-    char target[GB_CLI_PATH];
-    json_t *answer = NULL;
+    json_t *answer = post(cli, text, "/evict", json_object());
 
-    if (gb_cli_buffer_target(cli, text, "/evict", target) == 0)
-        answer = gb_cli_request(cli, "POST", target, body);
-    else
-        json_decref(body);
     if (!answer)
         return gb_cli_failed(cli);
     if (!cli->options.json && !cli->options.quiet)
@@ -647,9 +611,13 @@ json_t *gb_cli_result(struct gb_cli *cli, const char *id) {
 }
 
 json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body) {
-    json_t *answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
+    json_t *answer = NULL;
     json_t *result;
 
+    if (gb_cli_settings(cli, body) == 0)
+        answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
+    else
+        json_decref(body);
     if (!answer || gpubuf_answer_of(cli->client)->status != 202)
         return answer;
     result = gb_cli_result(cli, gb_cli_text(answer, "id"));
@@ -658,19 +626,12 @@ json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body
 }
 
 json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action) {
-    const char *prefix = cli->options.prefix;
     char target[GB_CLI_PATH];
     json_t *answer;
-    json_t *body;
 
     if (gb_cli_target(cli, target, "/v1/sessions/{}/{}", session, action) < 0)
         return NULL;
-    body = json_pack("{s:s,s:s*}", "prefix", prefix ? prefix : "", "to", cli->options.to);
-    if (!body) {
-        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the prefix is not UTF-8");
-        return NULL;
-    }
-    answer = gb_cli_request_long(cli, target, body);
+    answer = gb_cli_request_long(cli, target, json_pack("{s:s}", "prefix", ""));
     if (answer)
         json_object_set_new(answer, "session", json_string(session));
     return answer;
@@ -749,13 +710,9 @@ static void put_scrubbed(json_t *answer) {
 
 /* Waits for the end of the pass, which may take hours. */
 static int scrub(struct gb_cli *cli) {
-    json_t *body = json_object();
-    json_t *answer;
+    json_t *answer = gb_cli_request_long(cli, "/v1/storage/scrub", json_object());
     double left;
 
-    if (cli->options.given[GB_CLI_ID_rate])
-        json_object_set_new(body, "rate", json_integer((json_int_t)cli->options.rate));
-    answer = gb_cli_request_long(cli, "/v1/storage/scrub", body);
     if (!answer)
         return gb_cli_failed(cli);
     left = gb_cli_number(answer, "damaged") - gb_cli_number(answer, "healed");
@@ -790,7 +747,7 @@ static const struct {
 } ways[] = {
     {"vmm", GPUBUF_WAY_VMM}, {"pool", GPUBUF_WAY_POOL}, {"legacy", GPUBUF_WAY_LEGACY}, {"memfd", GPUBUF_WAY_MEMFD}};
 
-/* -1 when a word is none of them. */
+/* -1 if a word is not one of them. */
 static int read_ways(const char *text, unsigned *ret) {
     unsigned mask = 0;
 
@@ -833,7 +790,7 @@ static bool hold(struct gb_cli *cli, const gpubuf_mapping *mapping) {
     while (!atomic_load(&cli->interrupted)) {
         if (!gpubuf_mapping_alive(mapping))
             return false;
-        if (poll(&in, 1, LOOK_MS) > 0 && read(STDIN_FILENO, waste, sizeof(waste)) <= 0)
+        if (poll(&in, 1, POLL_MS) > 0 && read(STDIN_FILENO, waste, sizeof(waste)) <= 0)
             return true;
     }
     return true;
@@ -849,10 +806,8 @@ int gb_cli_run_map(struct gb_cli *cli, int argc, char **argv) {
     int unshown;
 
     (void)argc;
-    if (gb_cli_one_name(cli, argv[0], &name) < 0)
+    if (gb_cli_one_name(cli, argv[0], &name) < 0 || check_mode(cli) < 0)
         return gb_cli_failed(cli);
-    if (o->mode && strcmp(o->mode, "read") != 0 && strcmp(o->mode, "write") != 0)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "--mode is read or write");
     if (read_ways(o->ways, &params.ways) < 0)
         return gb_cli_refused(cli, GB_CLI_USAGE, "--ways are some of vmm,pool,legacy,memfd");
     params.write = o->mode && strcmp(o->mode, "write") == 0;

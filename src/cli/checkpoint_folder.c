@@ -181,7 +181,7 @@ static int ask_manifest(struct copy *copy) {
     return read_manifest(copy);
 }
 
-/* The manifest in the folder: 1, 0 if there is none, or -1. *ret is malloc'd. */
+/* The manifest in the folder: 1, 0 if it is not there, or -1. *ret is malloc'd. */
 static int load_manifest(struct copy *copy, char **ret, size_t *ret_bytes) {
     int fd = openat(copy->fd, MANIFEST, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     char *text = NULL;
@@ -313,7 +313,7 @@ static int fetch(struct copy *copy, size_t index, int fd, uint64_t at, uint32_t 
     return 0;
 }
 
-/* Goes on behind the bytes that are there; from the first one if these turn out to be others. */
+/* Continues behind the bytes that are there; from the first one if these turn out to be others. */
 static int fill_file(struct copy *copy, size_t index, int fd, const char *name, uint64_t there) {
     const struct file *file = &copy->files[index];
     uint32_t crc;
@@ -672,7 +672,7 @@ static void mark_brought(struct copy *copy, json_t *view) {
 
 /* What the daemon has of the checkpoint: 1 if all, 0 if files are to be sent, or -1. Where it has nothing, the manifest
  * is shown to it before any file: one that is damaged is refused then, and so is a token that may not do this. */
-static int look(struct copy *copy) {
+static int ask_daemon(struct copy *copy) {
     struct gb_cli *cli = copy->cli;
     json_t *view = view_of(copy);
     bool complete;
@@ -718,7 +718,7 @@ static int put(struct copy *copy) {
     for (i = 0; i < copy->count; i++)
         if (check_size(copy, i) < 0)
             return -1;
-    r = look(copy);
+    r = ask_daemon(copy);
     if (r != 0)
         return r < 0 ? -1 : 0;
     for (i = 0; i < copy->count; i++)

@@ -1,4 +1,5 @@
-/* Checkpoints: list, add, show, verify, restore, rm; get and put are those of checkpoint_folder.c. */
+/* Checkpoints: list, add, show, verify, restore, rm. A verb is a line of the table at the end: the request for one
+ * checkpoint, and what a table shows of its answer. get and put are those of checkpoint_folder.c. */
 #include <string.h>
 
 #include "cli/cli.h"
@@ -67,18 +68,12 @@ static int set_only(struct gb_cli *cli, json_t *body) {
 }
 
 static json_t *add(struct gb_cli *cli, const char *name) {
-    const struct gb_cli_options *o = &cli->options;
     char target[GB_CLI_PATH];
     json_t *body;
 
     if (gb_cli_target(cli, target, "/v1/sessions/{}/checkpoints", cli->session) < 0)
         return NULL;
-    body = json_pack("{s:s, s:s, s:b, s:b}", "name", name, "prefix", o->prefix ? o->prefix : "", "lenient", o->lenient,
-                     "unstable", o->unstable);
-    if (!body) {
-        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the name or the prefix is not UTF-8");
-        return NULL;
-    }
+    body = json_pack("{s:s}", "name", name);
     if (set_only(cli, body) < 0) {
         json_decref(body);
         return NULL;
@@ -141,8 +136,7 @@ static json_t *restore(struct gb_cli *cli, const char *name) {
     char target[GB_CLI_PATH];
     json_t *body = json_object();
 
-    if (check_load(cli) < 0 || set_only(cli, body) < 0 || gb_cli_settings(cli, body) < 0 ||
-        gb_cli_target(cli, target, CHECKPOINT "/restore", name) < 0) {
+    if (check_load(cli) < 0 || set_only(cli, body) < 0 || gb_cli_target(cli, target, CHECKPOINT "/restore", name) < 0) {
         json_decref(body);
         return NULL;
     }

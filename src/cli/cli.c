@@ -1,3 +1,6 @@
+/* One run of a command: its token, its session, the node of a fleet that it asks, its client and its signals; what
+ * it says when it fails, and the hint on what to do then. main() runs one; hosts.c one in each of its processes.
+ * cli->error is printed in one place, gb_cli_failed(). */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -13,7 +16,7 @@
 
 #define TOKEN_BYTES 4096
 #define NODE_S 3    /* with one node of a fleet, before the next is asked */
-#define LOOK_MS 100 /* a pause is left so often to see whether an interrupt came */
+#define POLL_MS 100 /* a pause is left so often to see whether an interrupt came */
 
 /* --- errors and targets ------------------------------------------------------------------------------------------- */
 
@@ -405,7 +408,7 @@ static int choose(struct gb_cli *cli, char *list) {
 
 /* Of GPUBUF_FLEET, "URL,URL,...": sets cli->node to the owner of the command's session if that takes the token, else
  * to the first node that answers, else to the first; leaves it if there is no GPUBUF_FLEET, or if the command names a
- * daemon. 0, or -1 with cli->error: an address is none. */
+ * daemon. 0, or -1 with cli->error: an address is malformed. */
 static int fleet_choose(struct gb_cli *cli) {
     const char *list = getenv("GPUBUF_FLEET");
     char *copy;
@@ -648,7 +651,7 @@ static int open_chosen(struct gb_cli *cli) {
         gpubuf_fleet_expect(client, cli->session, cli->owner.epoch);
     cli->opened[cli->opened[0] != NULL] = client;
     cli->client = client;
-    if (atomic_load(&cli->interrupted)) /* it was told to the former one */
+    if (atomic_load(&cli->interrupted)) /* it was set in the former one */
         gpubuf_interrupt(client);
     return 0;
 }
@@ -671,7 +674,7 @@ bool gb_cli_pause(struct gb_cli *cli, double seconds) {
     double until = gb_cli_now() + seconds;
 
     while (atomic_load(&cli->interrupted) == 0 && gb_cli_now() < until)
-        poll(NULL, 0, LOOK_MS);
+        poll(NULL, 0, POLL_MS);
     return atomic_load(&cli->interrupted) == 0;
 }
 

@@ -81,7 +81,7 @@ void gb_cli_end(struct gb_cli *cli);
  * been asked again then, and cli->client is another one. True once in a run. */
 bool gb_cli_again(struct gb_cli *cli);
 
-/* Waits so long before a request is repeated, or until an interrupt. False: one came. */
+/* Waits that long before a request is repeated, or until an interrupt. False: one came. */
 bool gb_cli_pause(struct gb_cli *cli, double seconds);
 
 /* The token that a file has in its first line, malloc'd. NULL with the reason. */
@@ -138,7 +138,7 @@ json_t *gb_cli_matching(struct gb_cli *cli, const char *pattern, const char *que
 int gb_cli_none_matches(struct gb_cli *cli, const char *pattern);
 
 /* Asks on the terminal before buffers of several sessions change, unless --yes is given; without a terminal it refuses.
- * what: "delete". The exit status of what was said, GB_CLI_DONE to go on. */
+ * what: "delete". The exit status of what was said, GB_CLI_DONE to continue. */
 int gb_cli_confirm(struct gb_cli *cli, int argc, char **argv, const char *what);
 
 /* Calls one for each NAME, and for each buffer that a NAME with a shell's wildcards matches; one says what went wrong.
@@ -149,13 +149,15 @@ int gb_cli_each_buffer(struct gb_cli *cli, int argc, char **argv, gb_cli_buffer_
 /* A target from a format in which {} stands for the next text, escaped. -1 with cli->error set when it is too long. */
 int gb_cli_target(struct gb_cli *cli, char *ret, const char *format, ...);
 
-/* A request; the answer's JSON, an empty object where there is none (204, 304). body is taken over, NULL sends none.
+/* A request; the answer's JSON, an empty object without a body (204, 304). body is taken over, NULL sends none.
  * NULL with cli->error set. The caller's. */
 json_t *gb_cli_request(struct gb_cli *cli, const char *method, const char *target, json_t *body);
+/* The same of a POST, whose body gets the settings that were given. */
+json_t *gb_cli_post(struct gb_cli *cli, const char *target, json_t *body);
 json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *target, const char *header,
                             json_t *body);
 
-/* The same of a POST that may take long: waits for the operation that it becomes, and gives its result. */
+/* gb_cli_post() of what may take long: waits for the operation that it becomes, and gives its result. */
 json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body);
 
 /* The result of an operation, once it has ended. NULL with cli->error set. The caller's. */
@@ -190,7 +192,7 @@ bool gb_cli_draws(const struct gb_cli *cli);
 
 /* --- what to do about an error ------------------------------------------------------------------------------------ */
 
-/* The sentence of hints.def for cli->error. NULL when there is none. Static. */
+/* The sentence of hints.def for cli->error, or NULL. Static. */
 const char *gb_cli_hint(const struct gb_cli *cli);
 
 /* The daemon's own problem document where there was one, with all its members; else one made of cli->error. The
@@ -228,7 +230,7 @@ json_t *gb_cli_device(const char *device);
 /* Of the request whose answer the client has. */
 void gb_cli_times_put(const struct gb_cli *cli);
 
-/* Of a download of so many bytes, which was the client's last call. The reply's header leaves before a large download
+/* Of a download of that many bytes, which was the client's last call. The reply's header leaves before a large download
  * has ended, so the daemon is asked for the rest. */
 void gb_cli_times_get(struct gb_cli *cli, const struct gb_cli_name *name, uint64_t bytes);
 

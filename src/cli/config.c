@@ -1,4 +1,6 @@
-/* The configuration file: read, shown, and which of option, environment and file a setting comes from. */
+/* The configuration file: read, shown, and which of option, environment and file a setting comes from. It is read
+ * whole before a command runs; what is wrong in it ends the program with the line. A file with a token may be readable
+ * by its owner alone. config.h lists the settings. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -171,7 +173,7 @@ static int check_value(struct reader *reader, const struct gb_cli_config_spec *s
     return !wanted ? GB_CLI_DONE : wrong(reader, "%s \"%.64s\" is not %s", spec->name, value, wanted);
 }
 
-/* A secret that others have read is none. */
+/* A secret that others have read is not secret. */
 static int check_secret(struct reader *reader, const struct gb_cli_config_spec *spec) {
     if (!(spec->what & GB_CLI_CONFIG_SECRET) || !reader->open)
         return GB_CLI_DONE;
@@ -519,7 +521,7 @@ static void from_text(const struct gb_cli *cli, enum gb_cli_config_id id, const 
         snprintf(ret, size, BUILT_IN);
 }
 
-/* A line of the table. A token of the environment is none of token-file. */
+/* A line of the table. A token of the environment is not from token-file. */
 static void add_setting(const struct gb_cli *cli, json_t *items, const struct gb_cli_config_scope *scope,
                         enum gb_cli_config_id id) {
     const struct gb_cli_config_spec *spec = &gb_cli_config_specs[id];

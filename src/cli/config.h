@@ -66,7 +66,7 @@ struct gb_cli_config {
 int gb_cli_config_read(struct gb_cli *cli, struct gb_cli_config *ret);
 void gb_cli_config_done(struct gb_cli_config *config);
 
-/* A host or a group by its name. NULL: there is none. Borrowed. */
+/* A host or a group by its name. NULL: it is not in the file. Borrowed. */
 const struct gb_cli_section *gb_cli_config_find(const struct gb_cli_config *config, unsigned kind, const char *name);
 /* The same; says on standard error which there are near to it. NULL then. */
 const struct gb_cli_section *gb_cli_config_named(struct gb_cli *cli, unsigned kind, const char *option,

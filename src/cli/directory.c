@@ -27,7 +27,7 @@ static json_t *encoded(const char *text) {
     return value;
 }
 
-/* The JSON that stands in base64; NULL: it is none. */
+/* The JSON that stands in base64; NULL: it is not JSON. */
 static json_t *decoded(const char *text) {
     size_t bytes;
     json_t *value;
@@ -169,7 +169,7 @@ static int make_uuid(char ret[UUID_SIZE]) {
     return 0;
 }
 
-/* Puts the record if there is none, else reads the one that is there. */
+/* Puts the record, or reads the one that is there. */
 static char *request_of(const char *fleet, const char *uuid) {
     char key[NAME_MAX_BYTES + 32];
     char record[96];
@@ -239,8 +239,8 @@ static json_t *etcd_init(struct gb_cli *cli, const char *endpoints, const char *
 /* What the nodes know of their fleet. */
 struct asked {
     const char *fleet;           /* its name */
-    char uuid[UUID_SIZE];        /* "": no node told it */
-    char node[GPUBUF_NAME_SIZE]; /* that told it */
+    char uuid[UUID_SIZE];        /* "": no node reported it */
+    char node[GPUBUF_NAME_SIZE]; /* that reported it */
     unsigned count;              /* of addresses */
 };
 

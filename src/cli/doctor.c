@@ -1,5 +1,6 @@
 /* doctor: check by check, why sharing or the GPU does not work here; and selftest: what copies cost on the daemon's
- * machine. */
+ * machine. A check is a name, whether it is good, what was found and a remedy. Those that another one makes pointless
+ * are skipped with that reason. It fails if one check does. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,7 +42,7 @@ struct doctor {
     bool gpu;     /* there are signs of a GPU of NVIDIA on this machine */
     bool named;   /* the URL was given, by an option or the environment */
     bool socket_named;
-    bool looked; /* peer has been filled */
+    bool examined; /* peer has been filled */
     struct gpubuf_peer peer;
     json_t *root;     /* GET /v1, or NULL */
     char remedy[256]; /* of the last error */
@@ -80,7 +81,7 @@ static void skip_check(struct doctor *doctor, const char *check, const char *det
                           json_pack("{s:s, s:n, s:s, s:n}", "check", check, "ok", "detail", text, "remedy"));
 }
 
-/* --- the GPU's driver on this machine, looked at without CUDA at link time ---------------------------------------- */
+/* --- the GPU's driver on this machine, examined without CUDA at link time ---------------------------------------- */
 
 /* What the PCI bus says of one of its devices: a number in a file. */
 static unsigned long pci_number(const char *device, const char *file) {
@@ -271,11 +272,11 @@ static bool is_https(const struct doctor *doctor) {
     return strncmp(gpubuf_url(doctor->cli->client), "https:", 6) == 0;
 }
 
-/* What the look found says what is wrong. */
+/* What was found says what is wrong. */
 static const char *remedy_of_tls(const struct doctor *doctor) {
     if (!is_https(doctor))
         return "name it with https://";
-    if (!doctor->looked)
+    if (!doctor->examined)
         return "name it with http:// if it is to have no TLS, or start it with --tls-listen";
     return doctor->peer.trusted ? OWN_CERTIFICATE : TRUST;
 }
@@ -338,7 +339,7 @@ static void check_tls(struct doctor *doctor) {
         add_check(doctor, "TLS", false, remedy_of(doctor, ANOTHER), "%s", cli->error.detail);
         return;
     }
-    doctor->looked = true;
+    doctor->examined = true;
     add_check(doctor, "TLS", true, "", "%s, %s%s", peer->protocol, peer->cipher,
               peer->wants_certificate ? ", and the daemon asks for a client's certificate" : "");
     check_certificate(doctor);

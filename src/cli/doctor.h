@@ -1,4 +1,4 @@
-/* doctor: what the tests look at. */
+/* doctor: what the tests use. */
 #ifndef GB_CLI_DOCTOR_H
 #define GB_CLI_DOCTOR_H
 

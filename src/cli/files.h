@@ -12,8 +12,8 @@ int gb_cli_put_file(struct gb_cli *cli, const char *path, const char *name);
 /* Downloads; path - or NULL is standard output. A file appears when all of it is there. */
 int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *path);
 
-/* Warns on standard error if the path ends as an archive or a pickle and the bytes that came, of the file fd, are none,
- * unless --raw or --quiet is given. fd -1: the bytes cannot be looked at. */
+/* Warns on standard error if the path ends as an archive or a pickle and the bytes that came, of the file fd, are not
+ * one, unless --raw or --quiet is given. fd -1: the bytes cannot be read. */
 void gb_cli_warn_no_archive(const struct gb_cli *cli, int fd, const char *path);
 
 /* get CHECKPOINT DIR, put DIR: copies the folder of a checkpoint. The exit status. */

@@ -1,4 +1,6 @@
-/* gpubuf fleet: what the daemon is in its fleet, nodes, sessions, moves, copies, takeovers. */
+/* gpubuf fleet: what the daemon is in its fleet, nodes, sessions, moves, copies, takeovers, tenants. A word of it
+ * is a line of the table at the end. What loses bytes of clients is refused without --force before anything is sent.
+ * */
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,7 +105,7 @@ static json_int_t sum(json_t *devices, const char *key) {
     return all;
 }
 
-/* Gives a node the members of its cells. What is told by those that are alive alone has no cell in the others. */
+/* Gives a node the members of its cells. What only live nodes report has no cell in the others. */
 static void put_cells(json_t *node, json_t *fleet, const char *own) {
     json_t *devices = json_object_get(node, "devices");
     bool alive = json_is_true(json_object_get(node, "alive"));
@@ -394,7 +396,7 @@ static json_t *move_body(struct gb_cli *cli) {
     return body;
 }
 
-/* The answer of a node that has no address: it is told, and does it when it has heard that. */
+/* The answer of a node that has no address: it gets an order, and acts when that has arrived. */
 static bool is_order(const json_t *answer) {
     return json_object_get(answer, "order") != NULL;
 }

@@ -1,4 +1,6 @@
-/* get and cp: from buffers into files, into each other, and from other daemons. */
+/* get and cp: from buffers into files, into each other, and from other daemons. A file appears under its name when
+ * all of it is there (a new file without a name until then, or one of another name beside it), so that a download that
+ * broke leaves the old one. Pipes and standard output get the bytes as they come. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,14 +12,14 @@
 #include "cli/cli.h"
 #include "cli/files.h"
 
-#define LOOK_MS 100 /* a pipe that takes nothing is left so often to see whether an interrupt came */
+#define POLL_MS 100 /* a pipe that takes nothing is left so often to see whether an interrupt came */
 
 struct gb_cli_sink {
     const struct gb_cli *cli;
     int fd;
     bool given;      /* to a pipe: bytes that cannot be taken back */
     bool seeks;      /* bytes may come in any order */
-    char *path;      /* of the finished file; NULL where there is none to be named */
+    char *path;      /* of the finished file; NULL: it has no path */
     char *temporary; /* its name until then */
     bool unnamed;    /* temporary is the pattern of a name that it has not got */
 };
@@ -104,7 +106,7 @@ static int open_pipe(const struct gb_cli *cli, const char *path) {
 
     do
         fd = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    while (fd < 0 && errno == ENXIO && atomic_load(&cli->interrupted) == 0 && poll(NULL, 0, LOOK_MS) == 0);
+    while (fd < 0 && errno == ENXIO && atomic_load(&cli->interrupted) == 0 && poll(NULL, 0, POLL_MS) == 0);
     return fd;
 }
 
@@ -139,7 +141,7 @@ static int write_pipe(void *arg, const void *data, size_t bytes) {
             errno = EINTR;
             return -1;
         } else if (n < 0 && errno == EAGAIN) {
-            poll(&ready, 1, LOOK_MS);
+            poll(&ready, 1, POLL_MS);
         }
     }
     return 0;
@@ -579,27 +581,6 @@ int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target) {
 
 /* --- cp ----------------------------------------------------------------------------------------------------------- */
 
-static json_t *copy_body(const struct gb_cli_options *o, const struct gb_cli_name *from) {
-    char source[2 * GPUBUF_NAME_SIZE];
-    json_t *body;
-
-    snprintf(source, sizeof(source), "%s/%s", from->session, from->name);
-    body = json_pack("{s:s}", "from", source);
-    if (!body)
-        return NULL;
-    if (o->given[GB_CLI_ID_from_offset])
-        json_object_set_new(body, "from_offset", json_integer((json_int_t)o->from_offset));
-    if (o->given[GB_CLI_ID_offset])
-        json_object_set_new(body, "offset", json_integer((json_int_t)o->offset));
-    if (o->given[GB_CLI_ID_bytes])
-        json_object_set_new(body, "bytes", json_integer((json_int_t)o->bytes));
-    if (o->stream)
-        json_object_set_new(body, "stream", json_string(o->stream));
-    if (o->in_place)
-        json_object_set_new(body, "in_place", json_true());
-    return body;
-}
-
 /* Who wrote x.npy where a buffer is meant may have meant the file of that name. */
 static void say_file(const struct gb_cli *cli, const char *source, const char *target) {
     if (cli->error.code == GPUBUF_BUFFER_NOT_FOUND || cli->error.code == GPUBUF_INVALID_NAME ||
@@ -615,12 +596,11 @@ static void say_file(const struct gb_cli *cli, const char *source, const char *t
 static int copy_buffer(struct gb_cli *cli, const char *source, const char *target) {
     char path[GB_CLI_PATH];
     struct gb_cli_name from;
-    struct gb_cli_name to;
     json_t *copied = NULL;
 
-    if (gb_cli_one_name(cli, source, &from) < 0 || gb_cli_one_name(cli, target, &to) < 0 ||
-        gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0 ||
-        !(copied = gb_cli_request(cli, "POST", path, copy_body(&cli->options, &from)))) {
+    if (gb_cli_one_name(cli, source, &from) == 0 && gb_cli_buffer_target(cli, target, "/copy", path) == 0)
+        copied = gb_cli_post(cli, path, json_pack("{s:s++}", "from", from.session, "/", from.name));
+    if (!copied) {
         int status = gb_cli_failed(cli);
 
         say_file(cli, source, target);

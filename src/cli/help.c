@@ -1,4 +1,6 @@
-/* What the command line says of itself: help, from the lists, and what could come next, for the shells. */
+/* What the command line says of itself: help, from the lists, and what could come next, for the shells. Nothing
+ * here names a command or an option: the .def files do. Completion asks the daemon for names for a second at most, and
+ * is silent when that fails. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,6 @@
+/* One command on several hosts: --hosts, --group and the nodes of a fleet. Each host is a process of its own, so
+ * that one that hangs is killed at its time-out. Its output is kept, and shown with the name of the host before each
+ * line when it has ended, in the order of the list. gb_cli_run_hosts() is called by main(). */
 #include "cli/hosts.h"
 
 #include <errno.h>
@@ -410,7 +413,7 @@ static void signal_all(struct fleet *fleet, int number) {
             kill(fleet->hosts.items[i].pid, number);
 }
 
-/* Kills those whose time is over. Milliseconds until the next one's is. */
+/* Kills those whose time has ended. Milliseconds until the next one's is. */
 static int overdue(struct fleet *fleet) {
     double now = gb_cli_now();
     double least = 3600;

@@ -1,4 +1,4 @@
-/* gpubuf: reads the command line and runs the command. */
+/* gpubuf: reads the command line and the configuration file, and runs the command, here or once for each host. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,6 @@
+/* The command line: the tables of options, commands and their words, made of the .def files, and argv read by them.
+ * Every fault is reported here, before a daemon is asked: options that do not exist, values that are not meant,
+ * options that the command does not take. Values are not repeated where they may be secrets. */
 #include "cli/options.h"
 
 #include <errno.h>
@@ -339,7 +342,7 @@ int gb_cli_options_read(int argc, char **argv, struct gb_cli_options *ret, int *
     }
     *at = '\0';
     opterr = 0;
-    optind = 0; /* start anew: tests parse more than once */
+    optind = 0; /* start again: tests parse more than once */
     while ((c = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
         word = argv[optarg && optarg == argv[optind - 1] ? optind - 2 : optind - 1];
         if (c == '?' || c == ':')

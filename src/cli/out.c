@@ -1,3 +1,5 @@
+/* What the user sees: tables, details, sizes, JSON and the line of progress. Text of the daemon passes gb_cli_put()
+ * or a cell of a table, so that no control character of it reaches a terminal. All commands call it. */
 #include "cli/out.h"
 
 #include <ctype.h>
@@ -249,7 +251,7 @@ void gb_cli_json(FILE *out, json_t *value) {
     free(text);
 }
 
-/* --- progress: one line on standard error, while a transfer goes on ----------------------------------------------- */
+/* --- progress: one line on standard error, during a transfer --------------------------------------------------- */
 
 double gb_cli_now(void) {
     struct timespec at;

@@ -25,12 +25,12 @@ struct gb_cli_column {
 
 #define GB_CLI_CELL 160 /* longest cell, with its NUL; longer ones end in ... */
 
-/* The member at a path of an object. NULL when there is none. Borrowed. */
+/* The member at a path of an object, or NULL. Borrowed. */
 json_t *gb_cli_at(json_t *object, const char *path);
 
-/* The same as a number; 0 when there is none. */
+/* The same as a number; 0 without it. */
 double gb_cli_number(json_t *object, const char *path);
-const char *gb_cli_text(json_t *object, const char *path); /* "" when there is none */
+const char *gb_cli_text(json_t *object, const char *path); /* "" without it */
 
 /* "1.5 MiB" in text[24]. Returns text. */
 char *gb_cli_bytes_text(uint64_t bytes, char *text);
@@ -53,7 +53,7 @@ void gb_cli_json_text(FILE *out, const char *text);
 /* Text without control characters. */
 void gb_cli_put(FILE *out, const char *text);
 
-/* --- progress: one line on standard error, while a transfer goes on and only on a terminal ------------------------ */
+/* --- progress: one line on standard error, during a transfer and only on a terminal ------------------------ */
 
 struct gb_cli_progress {
     FILE *out;
@@ -75,7 +75,7 @@ void gb_cli_progress_move(struct gb_cli_progress *progress, uint64_t done, uint6
 /* The last line stays when all went well, and is taken away otherwise. */
 void gb_cli_progress_end(struct gb_cli_progress *progress, bool good);
 
-/* The line without its escapes, cut to width columns, in text[size]; also what tests look at. */
+/* The line without its escapes, cut to width columns, in text[size]; also for tests. */
 void gb_cli_progress_line(const struct gb_cli_progress *progress, double now, unsigned width, char *text, size_t size);
 
 #endif

@@ -1,4 +1,6 @@
-/* put: from a file or a pipe into a buffer, again where it broke off. */
+/* put: from files or a pipe into buffers, again where it broke off. A source is a descriptor that can be read again
+ * from its start, or a pipe, whose bytes are spooled to a file if their number must be known. With --retry an upload
+ * is one in several requests, which continues with the bytes that the daemon does not have. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,7 +17,7 @@
 
 #define PEEK 16                   /* bytes that tell what comes */
 #define FRONT_BYTES (1024 * 1024) /* of a pipe that are read before it is sent */
-#define LOOK_MS 100 /* a pipe from which nothing comes is left so often to see whether an interrupt came */
+#define POLL_MS 100 /* a pipe from which nothing comes is left so often to see whether an interrupt came */
 #define SPOOL_BYTES (256 * 1024)
 #define DEVICE_BYTES (64ull << 20) /* that are taken of a device before it is thought to have no end */
 #define PAUSE_MS 100               /* before the first retry; each is twice as long as the one before */
@@ -64,7 +66,7 @@ static ssize_t read_pipe(struct gb_cli_source *source, void *data, size_t size) 
             errno = atomic_load(&source->cli->interrupted) ? EINTR : ETIMEDOUT;
             return -1;
         }
-        if (poll(&ready, 1, LOOK_MS) <= 0)
+        if (poll(&ready, 1, POLL_MS) <= 0)
             continue;
         n = read(source->fd, data, size);
         if (n >= 0 || (errno != EINTR && errno != EAGAIN))
@@ -85,7 +87,7 @@ static int64_t next_bytes_source(void *arg, void *data, size_t size) {
     return (int64_t)n;
 }
 
-/* Reads up to so many bytes into front; fewer, if the end comes before. -1 with errno. */
+/* Reads up to that many bytes into front; fewer, if the end comes before. -1 with errno. */
 static int fill(struct gb_cli_source *source, size_t size) {
     source->front = malloc(size);
     if (!source->front)
@@ -270,7 +272,7 @@ static const char *const pickles[] = {".pkl", ".pickle", ".pt", ".pth", ".bin"};
 #define COUNT (sizeof(pickles) / sizeof(pickles[0]))
 
 /* The bytes that a file begins with, without taking them. */
-static size_t look(const struct gb_cli_source *source, unsigned char ret[4]) {
+static size_t peek(const struct gb_cli_source *source, unsigned char ret[4]) {
     ssize_t n;
 
     if (source->pipe) {
@@ -297,7 +299,7 @@ static bool warn_archive(const struct gb_cli *cli, const struct gb_cli_source *s
     unsigned char front[4];
     size_t i;
 
-    if (cli->options.raw || cli->options.quiet || look(source, front) < 4)
+    if (cli->options.raw || cli->options.quiet || peek(source, front) < 4)
         return false;
     if (is_archive(front))
         what = gb_cli_ends_in(path, ".npz") ? "a .npz archive" : "a zip archive, as torch.save() writes";
@@ -343,13 +345,13 @@ struct resumed {
     const struct gb_cli_name *name;
     const struct gpubuf_put_params *params;
     struct gb_cli_progress *progress;
-    char id[GPUBUF_ID_SIZE]; /* of the upload; "": there is none */
+    char id[GPUBUF_ID_SIZE]; /* of the upload; "": no upload */
     uint64_t at;             /* the next byte that is read */
     uint64_t left;           /* retries */
     unsigned pause_ms;
 };
 
-/* Whether --retry is given, and the upload is one that the daemon can go on with: of a file, into a whole buffer, over
+/* Whether --retry is given, and the upload is one that the daemon can continue: of a file, into a whole buffer, over
  * one connection. */
 static bool resumes(const struct gb_cli *cli, const struct gb_cli_source *source) {
     const struct gb_cli_options *o = &cli->options;
@@ -425,7 +427,8 @@ static int make_key(struct gb_cli *cli, char *text) {
     return 0;
 }
 
-/* Without bytes: what breaks off is the part that can go on. The key makes it one upload, however often it is sent. */
+/* Without bytes: what breaks off is the part that can continue. The key makes it one upload, however often it is sent.
+ * */
 static int begin(struct resumed *resumed) {
     char idempotency[sizeof "Idempotency-Key: " + KEY_SIZE] = "Idempotency-Key: ";
     char length[48];
@@ -490,7 +493,7 @@ static bool again(struct resumed *resumed) {
     return gb_cli_pause(resumed->cli, pause_s);
 }
 
-/* Asks what the daemon has; begins anew if it has no such upload any more. */
+/* Asks what the daemon has; begins again if it has no such upload any more. */
 static int find_place(struct resumed *resumed, bool *ret_complete) {
     const struct gpubuf_answer *answer = gpubuf_answer_of(resumed->cli->client);
     char target[GB_CLI_PATH];

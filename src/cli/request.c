@@ -1,4 +1,6 @@
-/* Requests and their answers, as JSON: of one buffer, of all that match a pattern, and any that the user writes. */
+/* Requests and their answers, as JSON: of one buffer, of all that match a pattern, and any that the user writes
+ * (call). What the options say of a thing becomes members of a request here (gb_cli_settings), by options.def.
+ * Commands call it for all that is not bytes; it sets cli->error and prints nothing of it. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <math.h>
@@ -13,6 +15,7 @@
 
 #define SAME_MS 0.001 /* the header gives three digits */
 #define NO_ITEMS "the answer has no items; is this a gpubufd?"
+#define NO_JSON "the arguments cannot be written as JSON: they must be UTF-8"
 #define PAGE "1000" /* items of a list that are asked for at a time */
 #define BODY_BYTES (64u << 20)
 #define PRETTY (JSON_ENCODE_ANY | JSON_INDENT(2) | JSON_REAL_PRECISION(15))
@@ -71,7 +74,7 @@ json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *
         json_decref(body);
     }
     if (body && !text) {
-        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the arguments cannot be written as JSON: they must be UTF-8");
+        gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, NO_JSON);
         return NULL;
     }
     do
@@ -95,6 +98,13 @@ json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *
 
 json_t *gb_cli_request(struct gb_cli *cli, const char *method, const char *target, json_t *body) {
     return gb_cli_request_with(cli, method, target, NULL, body);
+}
+
+json_t *gb_cli_post(struct gb_cli *cli, const char *target, json_t *body) {
+    if (gb_cli_settings(cli, body) == 0)
+        return gb_cli_request(cli, "POST", target, body);
+    json_decref(body);
+    return NULL;
 }
 
 /* Moves the items of one page; *ret_cursor is that of the next, or "". */
@@ -396,6 +406,8 @@ int gb_cli_settings(struct gb_cli *cli, json_t *body) {
     json_t *value;
     int i;
 
+    if (!body)
+        return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, NO_JSON);
     for (i = 0; i < GB_CLI_IDS; i++) {
         spec = &gb_cli_options_all[i];
         if (!spec->setting || !cli->options.given[i])

@@ -1,5 +1,6 @@
-/* Lists that can grow and shrink (sessions, pools, streams, events), those that can only be looked at, and what the
- * options say of their settings. */
+/* Lists that can grow and shrink (sessions, pools, streams, events), those that are only listed, trim and hold. A
+ * list is a struct thing: its target, its columns and what a new one is made with. A word such as add is a line of
+ * verbs[]: the request for one name, and what is shown of all answers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -210,9 +211,11 @@ static json_t *take_access(struct gb_cli *cli, const struct thing *thing, const 
 }
 
 static json_t *on_stream(struct gb_cli *cli, const struct thing *thing, const char *name, const char *behind) {
-    const char *stream = cli->options.stream;
+    char target[GB_CLI_PATH];
 
-    return act(cli, thing, "POST", name, behind, stream ? json_pack("{s:s}", "stream", stream) : json_object());
+    if (target_of(cli, thing, name, behind, target) < 0)
+        return NULL;
+    return gb_cli_post(cli, target, json_object());
 }
 
 static json_t *record(struct gb_cli *cli, const struct thing *thing, const char *name) {
@@ -486,7 +489,7 @@ int gb_cli_run_trim(struct gb_cli *cli, int argc, char **argv) {
 
     if (gb_cli_target(cli, target, "/v1/sessions/{}/pools/{}/trim", cli->session, argc > 0 ? argv[0] : "default") < 0)
         return gb_cli_failed(cli);
-    answer = gb_cli_request(cli, "POST", target, json_pack("{s:I}", "keep_bytes", (json_int_t)cli->options.keep));
+    answer = gb_cli_post(cli, target, json_object());
     if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     gb_cli_put(stdout, gb_cli_text(answer, "name"));
@@ -506,17 +509,13 @@ int gb_cli_run_hold(struct gb_cli *cli, int argc, char **argv) {
     char target[GB_CLI_PATH];
     const char *ms = argv[1];
     json_t *answer;
-    json_t *body;
 
     (void)argc;
     if (ms[0] == '\0' || strspn(ms, "0123456789") != strlen(ms) || strlen(ms) > 9)
         return gb_cli_refused(cli, GB_CLI_USAGE, "\"%s\" is no number of milliseconds: gpubuf hold STREAM MS", ms);
     if (gb_cli_target(cli, target, "/v1/sessions/{}/streams/{}/hold", cli->session, argv[0]) < 0)
         return gb_cli_failed(cli);
-    body = json_pack("{s:i}", "ms", atoi(ms));
-    if (cli->options.device)
-        json_object_set_new(body, "device", gb_cli_device(cli->options.device));
-    answer = gb_cli_request(cli, "POST", target, body);
+    answer = gb_cli_post(cli, target, json_pack("{s:i}", "ms", atoi(ms)));
     if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     if (!cli->options.quiet) {

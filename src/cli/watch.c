@@ -1,4 +1,5 @@
-/* What goes on at the daemon: statistics now, live and over time, events, the audit, and waiting for something. */
+/* What happens at the daemon: statistics now, live (top) and over time, events (feed), the audit, and waiting for
+ * something (sync, wait). What has no end of its own ends with an interrupt, which is no failure. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #define SESSIONS_SHOWN 10
 #define POOLS_SHOWN 10   /* of sessions, where sessions are to follow */
 #define RATE_LEAST_S 5.0 /* over less than this, what comes in bursts has no rate */
-#define LOOK_MS 100
+#define POLL_MS 100
 #define TYPE_WIDTH 16 /* the longest that is common */
 #define PAGE_MAX 1000
 #define RECORDS 100 /* the newest, without --limit and --since */
@@ -222,7 +223,7 @@ static void put_head(FILE *out, json_t *stats) {
     fprintf(out, ", %.0f transfers wait for one\n\n", gb_cli_number(stats, "slots.waiting"));
 }
 
-/* Those with the most first, at most so many. */
+/* Those with the most first, at most N of them. */
 static json_t *largest(json_t *items, const char *key, size_t most) {
     json_t *left = json_copy(items);
     json_t *picked = json_array();
@@ -241,7 +242,7 @@ static json_t *largest(json_t *items, const char *key, size_t most) {
     return picked;
 }
 
-/* The devices' own, and of the sessions' all or at most so many. A session's is named as in a buffer's address. */
+/* The devices' own, and of the sessions' all or at most N. A session's is named as in a buffer's address. */
 static void put_pools(FILE *out, json_t *pools, size_t most, double omitted) {
     json_t *rows = json_array();
     json_t *owned = json_array();
@@ -325,14 +326,14 @@ int gb_cli_run_stats(struct gb_cli *cli, int argc, char **argv) {
     return GB_CLI_DONE;
 }
 
-/* --- top: the statistics as a live table. A look that finds nothing new costs the daemon a 304 -------------------- */
+/* --- top: the statistics as a live table. A poll that finds nothing new costs the daemon a 304 -------------------- */
 
 /* Transfers come in bursts: rates are over some seconds, whatever the interval is. */
 #define WINDOW_S 10.0
-#define APART_S 0.25 /* of looks that are kept */
+#define APART_S 0.25 /* of samples that are kept */
 #define KEPT 48
 
-struct look {
+struct sample {
     json_t *stats;
     double at;
 };
@@ -341,20 +342,20 @@ struct top {
     struct gb_cli *cli;
     json_t *stats;
     json_t *sessions;
-    double at;               /* when stats were taken */
-    struct look looks[KEPT]; /* the oldest first, of which one at most is older than the window */
+    double at;                   /* when stats were taken */
+    struct sample samples[KEPT]; /* the oldest first, of which one at most is older than the window */
     unsigned kept;
     char etag[GPUBUF_ETAG_SIZE];
     bool reached;
 };
 
 static void forget_oldest(struct top *top) {
-    json_decref(top->looks[0].stats);
-    memmove(top->looks, top->looks + 1, --top->kept * sizeof(top->looks[0]));
+    json_decref(top->samples[0].stats);
+    memmove(top->samples, top->samples + 1, --top->kept * sizeof(top->samples[0]));
 }
 
 static void keep(struct top *top) {
-    const struct look *last = top->kept > 0 ? &top->looks[top->kept - 1] : NULL;
+    const struct sample *last = top->kept > 0 ? &top->samples[top->kept - 1] : NULL;
 
     /* Counters of another process say nothing of these. */
     if (last && strcmp(gb_cli_text(last->stats, "started_at"), gb_cli_text(top->stats, "started_at")) != 0) {
@@ -362,14 +363,14 @@ static void keep(struct top *top) {
             forget_oldest(top);
         last = NULL;
     }
-    while (top->kept > 1 && (top->kept == KEPT || top->at - top->looks[1].at >= WINDOW_S))
+    while (top->kept > 1 && (top->kept == KEPT || top->at - top->samples[1].at >= WINDOW_S))
         forget_oldest(top);
-    if (!last || top->at - top->looks[top->kept - 1].at >= APART_S)
-        top->looks[top->kept++] = (struct look){json_incref(top->stats), top->at};
+    if (!last || top->at - top->samples[top->kept - 1].at >= APART_S)
+        top->samples[top->kept++] = (struct sample){json_incref(top->stats), top->at};
 }
 
 /* Looks again. -1 with the error in cli. */
-static int look(struct top *top) {
+static int poll_stats(struct top *top) {
     char header[GPUBUF_ETAG_SIZE + 24];
     json_t *stats;
 
@@ -403,7 +404,7 @@ static char *paint(struct top *top, size_t *ret_size) {
         return NULL;
     fprintf(out, "gpubuf top  %s  every %s  q quits%s\n", gpubuf_url(top->cli->client),
             gb_cli_time_text(top->cli->options.interval, up), top->reached ? "" : "  NO ANSWER");
-    stats_put(out, top->stats, top->looks[0].stats, top->at - top->looks[0].at, top->sessions);
+    stats_put(out, top->stats, top->samples[0].stats, top->at - top->samples[0].at, top->sessions);
     if (fclose(out) != 0) {
         free(text);
         return NULL;
@@ -434,7 +435,7 @@ static void draw(struct top *top) {
     free(text);
 }
 
-/* Waits for the next look. True when it is time to leave. */
+/* Waits for the next poll. True when it is time to leave. */
 static bool rest(struct gb_cli *cli) {
     struct pollfd in = {.fd = isatty(STDIN_FILENO) ? STDIN_FILENO : -1, .events = POLLIN};
     double end = gb_cli_now() + cli->options.interval;
@@ -445,7 +446,7 @@ static bool rest(struct gb_cli *cli) {
 
         if (left_ms <= 0)
             return false;
-        if (poll(&in, 1, left_ms < LOOK_MS ? (int)left_ms + 1 : LOOK_MS) <= 0)
+        if (poll(&in, 1, left_ms < POLL_MS ? (int)left_ms + 1 : POLL_MS) <= 0)
             continue;
         if (read(STDIN_FILENO, &key, 1) <= 0 || key == 'q' || key == 'Q')
             return true;
@@ -472,7 +473,7 @@ int gb_cli_run_top(struct gb_cli *cli, int argc, char **argv) {
     (void)argv;
     if (cli->options.interval <= 0)
         cli->options.interval = 1;
-    if (look(&top) < 0) {
+    if (poll_stats(&top) < 0) {
         r = gb_cli_failed(cli);
     } else if (cli->options.once || cli->options.json || !isatty(STDOUT_FILENO)) {
         r = once(&top);
@@ -482,7 +483,7 @@ int gb_cli_run_top(struct gb_cli *cli, int argc, char **argv) {
             draw(&top);
             if (rest(cli))
                 break;
-            top.reached = look(&top) == 0;
+            top.reached = poll_stats(&top) == 0;
         } while (!atomic_load(&cli->interrupted));
         gb_cli_terminal_give_back(cli);
         r = atomic_load(&cli->interrupted) ? GB_CLI_INTERRUPTED : GB_CLI_DONE;
@@ -810,16 +811,10 @@ static json_t *ask_until(struct gb_cli *cli, const char *target, json_t *body) {
 
 static int sync_side(struct gb_cli *cli, const char *text) {
     char target[GB_CLI_PATH];
-    struct gb_cli_name name;
-    json_t *body;
 
-    if (gb_cli_one_name(cli, text, &name) < 0 ||
-        gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}/sync", name.session, name.name) < 0)
+    if (gb_cli_buffer_target(cli, text, "/sync", target) < 0)
         return gb_cli_failed(cli);
-    body = json_pack("{s:s}", "to", cli->options.to ? cli->options.to : "device");
-    if (body && cli->options.stream)
-        json_object_set_new(body, "stream", json_string(cli->options.stream));
-    return gb_cli_show_buffer(cli, gb_cli_request(cli, "POST", target, body));
+    return gb_cli_show_buffer(cli, gb_cli_post(cli, target, json_pack("{s:s}", "to", "device")));
 }
 
 static int sync_target(struct gb_cli *cli, char *ret) {

@@ -1,4 +1,6 @@
-/* Clients: what they talk to, the calls that are one request on their own connection, and how a request is made up. */
+/* Clients: what they talk to, the calls that are one request on their own connection, and how a request is made up.
+ * A client is used by one thread at a time, but for gpubuf_interrupt(). Its settings (struct gbc_settings) do not
+ * change after gpubuf_open(); the other files get them with each connection. */
 #include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,7 +53,7 @@ static char *below(const char *folder, const char *rest) {
     return folder && asprintf(&path, "%s%s", folder, rest) >= 0 ? path : NULL;
 }
 
-/* Where gpubufd puts it unless told otherwise, this user's own first; NULL where there is none. */
+/* Where gpubufd puts it by default, this user's own first; NULL if neither is there. */
 static char *find_socket(void) {
     char *path = if_socket(below(environment("XDG_STATE_HOME"), "/gpubufd/gpubufd.sock"));
 
@@ -574,7 +576,7 @@ int gbc_call(gpubuf_client *client, struct gbc_request *request, const struct gp
     return r < 0 ? -1 : gbc_take(client, how, record, ret, err);
 }
 
-/* N of "Prefer: wait=N", which the daemon takes before it answers; 0: there is none. */
+/* N of "Prefer: wait=N", which the daemon takes before it answers; 0: no such header. */
 static uint32_t wait_of(const char *header) {
     const char *wait = strncasecmp(header, "Prefer:", 7) == 0 ? strcasestr(header, "wait=") : NULL;
     unsigned long s = wait && wait[5] >= '0' && wait[5] <= '9' ? strtoul(wait + 5, NULL, 10) : 0;
@@ -582,7 +584,7 @@ static uint32_t wait_of(const char *header) {
     return s < UINT32_MAX / 1000 ? (uint32_t)s : UINT32_MAX / 1000;
 }
 
-/* Fills a request of the caller's own making; what is wrong with it is told by gbc_perform(). */
+/* Fills a request of the caller's own making; gbc_perform() reports what is wrong with it. */
 static void request_of(struct gbc_request *request, const char *method, const char *target,
                        const char *const *headers) {
     gbc_request_init(request, method, "");

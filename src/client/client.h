@@ -82,7 +82,7 @@ struct gbc_request {
     int (*tick)(void *arg); /* some ten times a second; anything but 0 interrupts */
     void *tick_arg;
     uint32_t wait_s;
-    uint64_t quiet_ms;                         /* an answer that has begun may rest so long, beside a stall */
+    uint64_t quiet_ms;                         /* an answer that has begun may rest that long, beside a stall */
     bool conditional;                          /* once done, a repetition would be refused */
     bool keyed;                                /* may be repeated because it has an Idempotency-Key */
     bool once;                                 /* never repeated by gbc_perform */
@@ -90,7 +90,7 @@ struct gbc_request {
     bool mute;                                 /* a thread of a transfer: does not trace */
     int (*again)(struct gbc_request *request); /* before a repetition, may change it: 0, or -1 to leave it */
     void *again_arg;
-    struct gpubuf_error wrong; /* of its making: told by gbc_perform */
+    struct gpubuf_error wrong; /* of its making: reported by gbc_perform */
 };
 
 /* What came with the last status line. */

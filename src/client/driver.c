@@ -1,3 +1,6 @@
+/* The CUDA driver, opened at run time by its file name. Pools of a daemon are imported once and counted by the
+ * mappings that use them. A call enters the device's primary context and leaves the caller's as it was. map.c calls
+ * it, by the connection of unix_conn.c that owns it. */
 #include "client/driver.h"
 
 #include <dlfcn.h>

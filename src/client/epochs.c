@@ -1,3 +1,6 @@
+/* Epochs of registered sessions: a short list under a lock. http.c adds the session's epoch to each request by its
+ * path, and takes new ones from answers; gpubuf_fleet_expect() sets one. A session that was deleted or superseded is
+ * forgotten. */
 #include "client/epochs.h"
 
 #include <pthread.h>

@@ -1,3 +1,6 @@
+/* The caller's error, from what went wrong here (errno, memory, a sentence) or from a problem document. A code of
+ * include/gpubuf/errors.def gives slug and retryability; a code that this library does not know is UNKNOWN_PROBLEM
+ * with the slug that came. All files of the folder call it. */
 #include "client/error.h"
 
 #include <stdarg.h>

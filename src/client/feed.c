@@ -1,5 +1,6 @@
 /* What is waited for: gpubuf_feed_listen(), a stream of events (text/event-stream), and again where it ends; and
- * operations. */
+ * operations. The caller's function gets each event once and in order; after a break the stream is asked for from the
+ * last id on. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ struct listening {
     bool answered;              /* once */
     bool stood;                 /* since it was lost the last time */
     bool over;                  /* the caller ended it */
-    struct gpubuf_opt last;     /* the id to go on from */
+    struct gpubuf_opt last;     /* the id to continue from */
     struct gpubuf_opt next;     /* the same once the event is whole */
     uint64_t again_ms;
     struct gbc_text line; /* not whole yet */

@@ -1,4 +1,7 @@
-/* One connection: a request, where a fleet's nodes redirect it, its reply, and again where that may be. */
+/* One connection: a request, where a fleet's nodes redirect it, its reply, and again where that may be. A request
+ * is repeated if it was not carried out, or if its outcome is unknown and it is idempotent (may_repeat).
+ * curl/request.h moves the bytes; here is what they mean for gpubufd. transfer.c, feed.c and client.c call
+ * gbc_perform(). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <grp.h>
@@ -17,7 +20,7 @@
 #include "client/trust.h"
 #include "curl/request.h"
 
-#define LOOK_MS 100 /* how soon an interruption is seen, and how often tick is called */
+#define POLL_MS 100 /* how soon an interruption is seen, and how often tick is called */
 #define PAUSE_FIRST_MS 50
 #define PAUSE_MAX_MS 2000
 #define RETRY_AFTER_MAX_S 10
@@ -179,7 +182,7 @@ void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, boo
         *ret_end = reply->status >= 200;
         return;
     }
-    if (bytes >= sizeof(text)) /* none of ours is as long */
+    if (bytes >= sizeof(text)) /* ours are shorter */
         return;
     memcpy(text, line, bytes);
     text[bytes] = '\0';
@@ -199,7 +202,7 @@ void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, boo
 
 /* --- redirects within a fleet: a node that does not have the session names the one that has it -------------------- */
 
-/* Bytes of "http[s]://HOST[:PORT]" at the begin of a URL; 0: it is none. */
+/* Bytes of "http[s]://HOST[:PORT]" at the start of a URL; 0: it is not one. */
 static size_t origin_bytes(const char *url) {
     const char *host = strncmp(url, "http://", 7) == 0 ? url + 7 : strncmp(url, "https://", 8) == 0 ? url + 8 : NULL;
     size_t n = host ? strcspn(host, "/?#") : 0;
@@ -374,7 +377,7 @@ static void group_text(gid_t gid, char *ret, size_t size) {
         snprintf(ret, size, "%u", (unsigned)gid);
 }
 
-/* The first folder on the way that this process may not search; false where there is none. */
+/* The first folder on the way that this process may not search; false: it may search all. */
 static bool closed_folder(const char *path, char *ret, size_t size) {
     const char *at = path;
 
@@ -529,11 +532,11 @@ static int run(struct gbc_conn *conn, struct gpubuf_error *err) {
         if (gbc_now_ms() >= look_ms) {
             if (interrupted(conn, err) < 0 || overdue(conn, err) < 0)
                 return -1;
-            look_ms = gbc_now_ms() + LOOK_MS;
+            look_ms = gbc_now_ms() + POLL_MS;
         }
         if (!gb_http_client_run(conn->client, wait_ms) && !conn->ended)
             return gbc_error_set(err, GPUBUF_NO_MEMORY, "libcurl cannot go on");
-        wait_ms = LOOK_MS;
+        wait_ms = POLL_MS;
     }
     return 0;
 }
@@ -560,7 +563,7 @@ static bool speechless(const struct gbc_conn *conn, bool last) {
 }
 
 /* Returns -1 with TLS_FAILED if TLS, its certificates or the scheme of the URL are the cause; 0 otherwise. last: no
- * further attempt will be made; before that, http that was cut off may pass and is not looked into. */
+ * further attempt will be made; before that, http that was cut off may pass and is not examined. */
 static int explain(const struct gbc_conn *conn, bool last, const char *said, struct gpubuf_error *err) {
     bool certain = conn->ask.outcome == GB_HTTP_TLS;
 
@@ -753,7 +756,7 @@ int gbc_pause(struct gbc_conn *conn, uint64_t ms, struct gpubuf_error *err) {
             return -1;
         if (now >= end)
             return 0;
-        gb_http_client_pause(conn->client, end - now < LOOK_MS ? (int)(end - now) : LOOK_MS);
+        gb_http_client_pause(conn->client, end - now < POLL_MS ? (int)(end - now) : POLL_MS);
     }
 }
 

@@ -1,3 +1,6 @@
+/* Bytes between the caller and a request. A reader or a writer is one pass over a source or a target, and can start
+ * again. Parts are done by threads that take the next one until none is left; the first error stops all. Progress is
+ * reported on the caller's thread alone. transfer.c calls it. */
 #include "client/io.h"
 
 #include <errno.h>
@@ -15,7 +18,7 @@
 #define STEP ((size_t)1 << 30) /* ISA-L counts in int */
 #define POLYNOMIAL 0x82f63b78u /* bits reversed: x^0 is the highest */
 #define HEADER_MAX ((uint64_t)128 << 20)
-#define LOOK_NS 100000000l
+#define POLL_NS 100000000l
 
 /* --- checksums ---------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +65,7 @@ static uint64_t little(const unsigned char *at, unsigned bytes) {
     return value;
 }
 
-/* How long the header is that begins so; 0: it is none. */
+/* How long the header is that begins so; 0: it is not one. */
 static uint64_t header_of(const unsigned char head[GBC_SUM_HEAD]) {
     uint64_t n = little(head, 8);
 
@@ -432,7 +435,7 @@ static void *hand_main(void *arg) {
     return NULL;
 }
 
-static void look(struct crew *crew) {
+static void check_stop(struct crew *crew) {
     struct gbc_parts *parts = crew->parts;
     struct gpubuf_error why;
 
@@ -454,14 +457,14 @@ static void watch(struct crew *crew) {
         struct timespec end;
 
         clock_gettime(CLOCK_MONOTONIC, &end);
-        end.tv_nsec += LOOK_NS;
+        end.tv_nsec += POLL_NS;
         if (end.tv_nsec >= 1000000000l) {
             end.tv_sec++;
             end.tv_nsec -= 1000000000l;
         }
         pthread_cond_timedwait(&crew->moved, &crew->lock, &end);
         pthread_mutex_unlock(&crew->lock);
-        look(crew);
+        check_stop(crew);
         pthread_mutex_lock(&crew->lock);
     }
     pthread_mutex_unlock(&crew->lock);
@@ -513,7 +516,7 @@ int gbc_parts_run(struct gbc_parts *parts, unsigned connections, struct gpubuf_e
     if (connections > parts->count)
         connections = (unsigned)parts->count;
     crew_init(&crew, parts);
-    look(&crew);
+    check_stop(&crew);
     started = start(&crew, threads, connections);
     if (started == 0 && connections > 0)
         work(&crew); /* a machine without a thread to spare */

@@ -25,7 +25,7 @@ struct gbc_sum {
 };
 
 void gbc_sum_add(struct gbc_sum *sum, const void *data, size_t bytes);
-/* Of the tensor of so many bytes: false where what passed has no such tensor. */
+/* Of the tensor of that many bytes: false where what passed has no such tensor. */
 bool gbc_sum_of(const struct gbc_sum *sum, uint64_t tensor_bytes, uint32_t *ret);
 
 /* --- sources and targets ------------------------------------------------------------------------------------------ */
@@ -77,7 +77,7 @@ void gbc_writer_init(struct gbc_writer *writer, struct gpubuf_target target, str
 int gbc_writer_write(void *writer, const void *data, size_t bytes, struct gpubuf_error *err);
 bool gbc_target_random(const struct gpubuf_target *target);
 struct gpubuf_target gbc_target_part(const struct gpubuf_target *target, uint64_t offset, uint64_t bytes);
-/* 0, or -1 with OUTPUT_FAILED: memory has no room for so many bytes. */
+/* 0, or -1 with OUTPUT_FAILED: memory has no room for that many bytes. */
 int gbc_target_room(const struct gpubuf_target *target, uint64_t bytes, struct gpubuf_error *err);
 
 /* --- parts -------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
-/* Memory that is shared: mappings of buffers, and memory of this process that buffers adopt. Requested over the UNIX
- * socket, mapped into this process, and released. */
+/* Memory that is shared: mappings of buffers, and memory of this process that buffers adopt. Requested over the
+ * UNIX socket, mapped into this process, and released. A mapping lives as long as the connection it was made over:
+ * when the daemon is gone, gpubuf_mapping_alive() says so and the memory stays until gpubuf_unmap(). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -576,7 +577,7 @@ int gpubuf_adopt(gpubuf_client *client, const char *session, const char *buffer,
 
 #define BUFFER "/v1/sessions/%/buffers/%"
 
-/* json: the body or NULL. record may be NULL: the answer is not looked at. */
+/* json: the body or NULL. record may be NULL: the answer is not read. */
 static int ask_of(const gpubuf_adoption *a, const char *method, const char *path, const char *json,
                   struct adopted *record, struct gpubuf_error *err) {
     struct gbc_link_answer answer;

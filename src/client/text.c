@@ -1,3 +1,5 @@
+/* Bytes that grow, escapes of URLs, and values read out of JSON. The first append that fails for want of memory is
+ * kept in the text, so that a request is checked once at its end. All files of the folder call it. */
 #include "client/text.h"
 
 #include <gpubuf/gpubuf.h>

@@ -1,5 +1,6 @@
-/* gpubuf_put(), gpubuf_get() and those of safetensors files: a transfer over one connection, or in parts over several,
- * with its checks. On the thread of the caller, but for parts (client/io.h). */
+/* gpubuf_put(), gpubuf_get() and those of safetensors files: a transfer over one connection, or in parts over
+ * several, with its checks. On the thread of the caller, but for parts (client/io.h). A download that broke continues
+ * only in the same generation of the buffer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +126,7 @@ static int complete(gpubuf_client *client, const struct putting *p, const struct
     return r;
 }
 
-/* Leaves nothing behind; what went wrong was told. */
+/* Leaves nothing behind; what went wrong was reported. */
 static void drop(gpubuf_client *client, const struct putting *p) {
     struct gbc_request request;
 
@@ -438,7 +439,7 @@ static void ask_cut(struct getting *g) {
         gbc_query_u64(&g->request, "length", params->length.value - g->writer.at);
 }
 
-/* Goes on where it broke off, in the same generation. */
+/* Continues where it broke off, in the same generation. */
 static int go_on(struct gbc_request *request) {
     struct getting *g = request->again_arg;
     char range[48];

@@ -1,3 +1,7 @@
+/* TLS of a client: what https is verified by, read and checked when the client is opened, and why there is no
+ * connection by TLS. For the reason the other end is probed by GnuTLS over a connection of its own, over which no
+ * request goes; libcurl's words do not name a certificate. http.c asks after an error, `gpubuf doctor` by
+ * gpubuf_peer_get(). */
 #include "client/trust.h"
 
 #include <arpa/inet.h>
@@ -19,7 +23,7 @@
 #include "curl/request.h"
 
 #define FILE_BYTES_MAX ((size_t)16 << 20)
-#define LOOK_MS 5000 /* the longest for the connection, and again for the handshake */
+#define PROBE_MS 5000 /* the longest for the connection, and again for the handshake */
 #define TURN_MS 100
 #define ALERT_MS 500 /* in which a refusal comes: in TLS 1.3 after the handshake */
 #define DAY_S 86400
@@ -204,8 +208,8 @@ void gbc_trust_done(struct gbc_settings *set) {
     free(set->key);
 }
 
-/* What a look found. */
-struct look {
+/* What a probe of the other end found. */
+struct probe {
     const struct gbc_settings *set;
     struct gpubuf_peer peer;
     char host[HOST_SIZE];
@@ -314,20 +318,20 @@ static void add_unknown(struct gpubuf_peer *peer, const char *cacert) {
 }
 
 /* status: what GnuTLS found wrong. Each thing is said, and what would be right. */
-static void say_why(struct look *look, unsigned status) {
-    struct gpubuf_peer *peer = &look->peer;
+static void say_why(struct probe *probe, unsigned status) {
+    struct gpubuf_peer *peer = &probe->peer;
     unsigned said = GNUTLS_CERT_INVALID | GNUTLS_CERT_EXPIRED | GNUTLS_CERT_NOT_ACTIVATED |
                     GNUTLS_CERT_SIGNER_NOT_FOUND | GNUTLS_CERT_UNEXPECTED_OWNER;
     gnutls_datum_t text;
 
     if (status & GNUTLS_CERT_UNEXPECTED_OWNER)
-        add(peer, "is for %s, and not for %s", peer->names[0] != '\0' ? peer->names : peer->subject, look->host);
+        add(peer, "is for %s, and not for %s", peer->names[0] != '\0' ? peer->names : peer->subject, probe->host);
     if (status & GNUTLS_CERT_EXPIRED)
         add_expiry(peer);
     if (status & GNUTLS_CERT_NOT_ACTIVATED)
         add(peer, "is valid only from %s on: is a clock wrong?", peer->not_before);
     if (status & GNUTLS_CERT_SIGNER_NOT_FOUND)
-        add_unknown(peer, look->set->cacert);
+        add_unknown(peer, probe->set->cacert);
     if ((status & ~said) == 0 && peer->why[0] != '\0')
         return;
     if (gnutls_certificate_verification_status_print(status & ~said ? status & ~said : status, GNUTLS_CRT_X509, &text,
@@ -337,7 +341,7 @@ static void say_why(struct look *look, unsigned status) {
     }
 }
 
-static void examine(struct look *look, gnutls_session_t session) {
+static void examine(struct probe *probe, gnutls_session_t session) {
     const gnutls_datum_t *chain;
     gnutls_x509_crt_t crt;
     unsigned status = 0;
@@ -348,87 +352,87 @@ static void examine(struct look *look, gnutls_session_t session) {
     if (!chain || count == 0 || gnutls_x509_crt_init(&crt) < 0)
         return;
     if (gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER) >= 0) {
-        look->tls = true;
-        describe(crt, &look->peer);
-        look->peer.names_host = gnutls_x509_crt_check_hostname(crt, look->host) != 0;
+        probe->tls = true;
+        describe(crt, &probe->peer);
+        probe->peer.names_host = gnutls_x509_crt_check_hostname(crt, probe->host) != 0;
     }
     gnutls_x509_crt_deinit(crt);
     name = gnutls_protocol_get_name(gnutls_protocol_get_version(session));
-    gbc_copy(look->peer.protocol, sizeof(look->peer.protocol), name);
+    gbc_copy(probe->peer.protocol, sizeof(probe->peer.protocol), name);
     name = gnutls_cipher_get_name(gnutls_cipher_get(session));
-    gbc_copy(look->peer.cipher, sizeof(look->peer.cipher), look->number == 0 ? name : "");
-    look->peer.wants_certificate = gnutls_certificate_client_get_request_status(session) != 0;
-    if (gnutls_certificate_verify_peers3(session, look->host, &status) < 0)
-        add(&look->peer, "cannot be verified");
+    gbc_copy(probe->peer.cipher, sizeof(probe->peer.cipher), probe->number == 0 ? name : "");
+    probe->peer.wants_certificate = gnutls_certificate_client_get_request_status(session) != 0;
+    if (gnutls_certificate_verify_peers3(session, probe->host, &status) < 0)
+        add(&probe->peer, "cannot be verified");
     else if (status != 0)
-        say_why(look, status);
-    look->peer.issuer_known = (status & GNUTLS_CERT_SIGNER_NOT_FOUND) == 0;
-    look->peer.trusted = look->peer.why[0] == '\0';
+        say_why(probe, status);
+    probe->peer.issuer_known = (status & GNUTLS_CERT_SIGNER_NOT_FOUND) == 0;
+    probe->peer.trusted = probe->peer.why[0] == '\0';
 }
 
 /* --- the handshake ------------------------------------------------------------------------------------------------ */
 
 static ssize_t pull(gnutls_transport_ptr_t arg, void *data, size_t size) {
-    struct look *look = arg;
-    ssize_t n = recv(look->fd, data, size, MSG_DONTWAIT);
-    size_t room = sizeof(look->first) - look->came;
+    struct probe *probe = arg;
+    ssize_t n = recv(probe->fd, data, size, MSG_DONTWAIT);
+    size_t room = sizeof(probe->first) - probe->came;
 
     if (n > 0 && room > 0) {
         size_t taken = (size_t)n < room ? (size_t)n : room;
 
-        memcpy(look->first + look->came, data, taken);
-        look->came += taken;
+        memcpy(probe->first + probe->came, data, taken);
+        probe->came += taken;
     }
     return n;
 }
 
 static ssize_t push(gnutls_transport_ptr_t arg, const void *data, size_t size) {
-    const struct look *look = arg;
+    const struct probe *probe = arg;
 
-    return send(look->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return send(probe->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static uint64_t patience_ms(const struct look *look) {
-    return look->set->connect_ms < LOOK_MS ? look->set->connect_ms : LOOK_MS;
+static uint64_t patience_ms(const struct probe *probe) {
+    return probe->set->connect_ms < PROBE_MS ? probe->set->connect_ms : PROBE_MS;
 }
 
-static bool over(const struct look *look, uint64_t end) {
-    return gbc_now_ms() >= end || atomic_load(&look->set->interrupted);
+static bool over(const struct probe *probe, uint64_t end) {
+    return gbc_now_ms() >= end || atomic_load(&probe->set->interrupted);
 }
 
 /* Whether the daemon ends the connection, on which nothing was asked. */
-static bool ends_at_once(const struct look *look, gnutls_session_t session) {
+static bool ends_at_once(const struct probe *probe, gnutls_session_t session) {
     uint64_t end = gbc_now_ms() + ALERT_MS;
     char data[64];
     ssize_t r;
 
     while ((r = gnutls_record_recv(session, data, sizeof(data))) < 0 && gnutls_error_is_fatal((int)r) == 0) {
-        struct pollfd p = {.fd = look->fd, .events = POLLIN};
+        struct pollfd p = {.fd = probe->fd, .events = POLLIN};
 
-        if (over(look, end))
+        if (over(probe, end))
             return false;
         poll(&p, 1, TURN_MS);
     }
     return r <= 0;
 }
 
-static void shake_hands(struct look *look, gnutls_session_t session) {
-    uint64_t end = gbc_now_ms() + patience_ms(look);
+static void shake_hands(struct probe *probe, gnutls_session_t session) {
+    uint64_t end = gbc_now_ms() + patience_ms(probe);
     int r;
 
     while ((r = gnutls_handshake(session)) < 0 && gnutls_error_is_fatal(r) == 0) {
-        struct pollfd p = {.fd = look->fd, .events = gnutls_record_get_direction(session) == 0 ? POLLIN : POLLOUT};
+        struct pollfd p = {.fd = probe->fd, .events = gnutls_record_get_direction(session) == 0 ? POLLIN : POLLOUT};
 
-        if (over(look, end)) {
+        if (over(probe, end)) {
             r = GNUTLS_E_TIMEDOUT;
             break;
         }
         poll(&p, 1, TURN_MS);
     }
-    look->number = r < 0 ? r : 0;
-    examine(look, session);
-    if (look->peer.wants_certificate)
-        look->refused = r < 0 || (look->waits && ends_at_once(look, session));
+    probe->number = r < 0 ? r : 0;
+    examine(probe, session);
+    if (probe->peer.wants_certificate)
+        probe->refused = r < 0 || (probe->waits && ends_at_once(probe, session));
 }
 
 static bool names_host(const char *host) {
@@ -437,7 +441,7 @@ static bool names_host(const char *host) {
     return inet_pton(AF_INET, host, address) != 1 && inet_pton(AF_INET6, host, address) != 1;
 }
 
-static int begin_session(struct look *look, gnutls_certificate_credentials_t trust, gnutls_session_t *ret) {
+static int begin_session(struct probe *probe, gnutls_certificate_credentials_t trust, gnutls_session_t *ret) {
     gnutls_session_t session;
 
     /* As libcurl does, the certificate is shown even if the daemon names other authorities. */
@@ -445,9 +449,9 @@ static int begin_session(struct look *look, gnutls_certificate_credentials_t tru
         return -1;
     gnutls_priority_set_direct(session, PRIORITY, NULL);
     gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, trust);
-    if (names_host(look->host))
-        gnutls_server_name_set(session, GNUTLS_NAME_DNS, look->host, strlen(look->host));
-    gnutls_transport_set_ptr(session, look);
+    if (names_host(probe->host))
+        gnutls_server_name_set(session, GNUTLS_NAME_DNS, probe->host, strlen(probe->host));
+    gnutls_transport_set_ptr(session, probe);
     gnutls_transport_set_pull_function(session, pull);
     gnutls_transport_set_push_function(session, push);
     *ret = session;
@@ -457,73 +461,73 @@ static int begin_session(struct look *look, gnutls_certificate_credentials_t tru
 /* --- connections -------------------------------------------------------------------------------------------------- */
 
 static bool is_interrupted(void *arg) {
-    const struct look *look = arg;
+    const struct probe *probe = arg;
 
-    return atomic_load(&look->set->interrupted) != 0;
+    return atomic_load(&probe->set->interrupted) != 0;
 }
 
 /* "http://HOST:PORT" of the daemon, and its host without brackets. */
-static bool plain_url(struct look *look, char *ret, size_t size) {
-    const char *from = strstr(look->set->base, "://") + 3;
+static bool plain_url(struct probe *probe, char *ret, size_t size) {
+    const char *from = strstr(probe->set->base, "://") + 3;
     size_t n = from[0] == '[' ? strcspn(from, "]") + 1 : strcspn(from, ":/");
     size_t whole = n + strcspn(from + n, "/");
     bool bare = from[0] == '[';
 
-    if (n >= sizeof(look->host) || n < 1)
+    if (n >= sizeof(probe->host) || n < 1)
         return false;
-    snprintf(look->host, sizeof(look->host), "%.*s", (int)(bare ? n - 2 : n), from + bare);
+    snprintf(probe->host, sizeof(probe->host), "%.*s", (int)(bare ? n - 2 : n), from + bare);
     return snprintf(ret, size, "http://%.*s%s", (int)whole, from,
-                    whole > n        ? ""
-                    : look->set->tls ? ":443"
-                                     : ":80") < (int)size;
+                    whole > n         ? ""
+                    : probe->set->tls ? ":443"
+                                      : ":80") < (int)size;
 }
 
-static struct gb_http_ask ask_of(struct look *look, const char *url) {
-    struct gb_http_ask ask = {.method = "HEAD", .url = url, .stop = is_interrupted, .arg = look};
+static struct gb_http_ask ask_of(struct probe *probe, const char *url) {
+    struct gb_http_ask ask = {.method = "HEAD", .url = url, .stop = is_interrupted, .arg = probe};
 
-    ask.connect_ms = (unsigned)patience_ms(look);
+    ask.connect_ms = (unsigned)patience_ms(probe);
     ask.total_ms = ask.connect_ms;
     return ask;
 }
 
 /* Whether HTTP answers to a request without TLS, which has no token. */
-static bool answers_plainly(struct look *look, const char *url) {
-    struct gb_http_ask ask = ask_of(look, url);
+static bool answers_plainly(struct probe *probe, const char *url) {
+    struct gb_http_ask ask = ask_of(probe, url);
 
     gb_http_ask_perform(&ask);
     return ask.status >= 100;
 }
 
-static bool spoke_http(const struct look *look) {
-    return look->came >= 5 && memcmp(look->first, "HTTP/", 5) == 0;
+static bool spoke_http(const struct probe *probe) {
+    return probe->came >= 5 && memcmp(probe->first, "HTTP/", 5) == 0;
 }
 
-/* Fills look. A server of TLS answers to the look with an alert, and to plain HTTP as well, if only to say that this
- * is wrong: after an alert it is not asked plainly. Returns 0, or -1 with err if this process cannot look at all. */
-static int look_at(struct look *look, const struct gbc_settings *set, bool waits, struct gpubuf_error *err) {
+/* Fills probe. A server of TLS answers to the probe with an alert, and to plain HTTP as well, if only to say that this
+ * is wrong: after an alert it is not asked plainly. Returns 0, or -1 with err if this process cannot probe at all. */
+static int probe_end(struct probe *probe, const struct gbc_settings *set, bool waits, struct gpubuf_error *err) {
     gnutls_certificate_credentials_t trust;
     gnutls_session_t session;
     char url[HOST_SIZE + 32];
     struct gb_http_ask ask;
 
-    *look = (struct look){.set = set, .fd = -1, .waits = waits};
-    if (!plain_url(look, url, sizeof(url)))
+    *probe = (struct probe){.set = set, .fd = -1, .waits = waits};
+    if (!plain_url(probe, url, sizeof(url)))
         return 0;
     if (load(set, true, &trust, err) < 0)
         return -1;
-    ask = ask_of(look, url);
+    ask = ask_of(probe, url);
     ask.connect_only = true;
-    look->connected = gb_http_ask_perform(&ask) == GB_HTTP_OK;
-    look->fd = ask.fd;
-    if (look->connected && begin_session(look, trust, &session) == 0) {
-        shake_hands(look, session);
+    probe->connected = gb_http_ask_perform(&ask) == GB_HTTP_OK;
+    probe->fd = ask.fd;
+    if (probe->connected && begin_session(probe, trust, &session) == 0) {
+        shake_hands(probe, session);
         gnutls_deinit(session);
     }
     gb_http_ask_close(&ask);
     gnutls_certificate_free_credentials(trust);
-    if (look->connected && !look->tls && !atomic_load(&set->interrupted))
-        look->plain =
-            spoke_http(look) || (look->came == 0 && look->number != GNUTLS_E_TIMEDOUT && answers_plainly(look, url));
+    if (probe->connected && !probe->tls && !atomic_load(&set->interrupted))
+        probe->plain = spoke_http(probe) ||
+                       (probe->came == 0 && probe->number != GNUTLS_E_TIMEDOUT && answers_plainly(probe, url));
     return 0;
 }
 
@@ -542,39 +546,39 @@ static bool behind_proxy(const struct gbc_settings *set) {
     return false;
 }
 
-static int say_untrusted(const struct look *look, struct gpubuf_error *err) {
-    return gbc_error_set(err, GPUBUF_TLS_FAILED, "the certificate of %s (%s) is not trusted: it %s", look->set->url,
-                         look->peer.subject[0] != '\0' ? look->peer.subject : "without a subject", look->peer.why);
+static int say_untrusted(const struct probe *probe, struct gpubuf_error *err) {
+    return gbc_error_set(err, GPUBUF_TLS_FAILED, "the certificate of %s (%s) is not trusted: it %s", probe->set->url,
+                         probe->peer.subject[0] != '\0' ? probe->peer.subject : "without a subject", probe->peer.why);
 }
 
-static int say_plain(const struct look *look, struct gpubuf_error *err) {
+static int say_plain(const struct probe *probe, struct gpubuf_error *err) {
     return gbc_error_set(err, GPUBUF_TLS_FAILED, "%s is asked by TLS and answers without it: is it http://%s ?",
-                         look->set->url, strstr(look->set->base, "://") + 3);
+                         probe->set->url, strstr(probe->set->base, "://") + 3);
 }
 
-static int say_client(const struct look *look, struct gpubuf_error *err) {
-    if (look->set->cert)
+static int say_client(const struct probe *probe, struct gpubuf_error *err) {
+    if (probe->set->cert)
         return gbc_error_set(err, GPUBUF_TLS_FAILED,
                              "%s does not accept the client's certificate %s: it is to be one of an authority that the "
                              "daemon names (--tls-client-ca) and not expired (\"gpubufd tls show FILE\")",
-                             look->set->url, look->set->cert);
+                             probe->set->url, probe->set->cert);
     return gbc_error_set(err, GPUBUF_TLS_FAILED,
                          "%s asks for a client's certificate: give one with --cert FILE and --key FILE, or GPUBUF_CERT "
                          "and GPUBUF_KEY (\"gpubufd tls client NAME\" makes one)",
-                         look->set->url);
+                         probe->set->url);
 }
 
 int gbc_trust_explain(const struct gbc_settings *set, bool certain, bool told, const char *said,
                       struct gpubuf_error *err) {
-    struct look look;
+    struct probe probe;
 
-    if (!behind_proxy(set) && look_at(&look, set, true, err) == 0) {
-        if (look.tls && !look.peer.trusted)
-            return say_untrusted(&look, err);
-        if (look.refused || (look.peer.wants_certificate && told))
-            return say_client(&look, err);
-        if (look.plain)
-            return say_plain(&look, err);
+    if (!behind_proxy(set) && probe_end(&probe, set, true, err) == 0) {
+        if (probe.tls && !probe.peer.trusted)
+            return say_untrusted(&probe, err);
+        if (probe.refused || (probe.peer.wants_certificate && told))
+            return say_client(&probe, err);
+        if (probe.plain)
+            return say_plain(&probe, err);
     }
     return certain
                ? gbc_error_set(err, GPUBUF_TLS_FAILED, "no connection by TLS (1.2 at least) to %s: %s", set->url, said)
@@ -582,36 +586,36 @@ int gbc_trust_explain(const struct gbc_settings *set, bool certain, bool told, c
 }
 
 int gbc_trust_explain_plain(const struct gbc_settings *set, struct gpubuf_error *err) {
-    struct look look;
+    struct probe probe;
 
-    if (set->socket || atomic_load(&set->spoken) || behind_proxy(set) || look_at(&look, set, false, err) < 0 ||
-        !look.tls)
+    if (set->socket || atomic_load(&set->spoken) || behind_proxy(set) || probe_end(&probe, set, false, err) < 0 ||
+        !probe.tls)
         return 0;
     return gbc_error_set(err, GPUBUF_TLS_FAILED, "%s is asked without TLS and speaks TLS: give https://%s", set->url,
                          strstr(set->base, "://") + 3);
 }
 
-/* --- the public look ---------------------------------------------------------------------------------------------- */
+/* --- the public function ------------------------------------------------------------------------------------------ */
 
 int gpubuf_peer_get(gpubuf_client *client, struct gpubuf_peer *ret, struct gpubuf_error *err) {
     const struct gbc_settings *set = &client->set;
-    struct look look;
+    struct probe probe;
 
     gbc_error_init(err);
     if (!set->tls)
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "%s is no address of https", set->url);
-    if (look_at(&look, set, false, err) < 0)
+    if (probe_end(&probe, set, false, err) < 0)
         return -1;
-    if (look.tls) {
-        *ret = look.peer;
+    if (probe.tls) {
+        *ret = probe.peer;
         return 0;
     }
     if (atomic_load(&set->interrupted))
         return gbc_error_set(err, GPUBUF_INTERRUPTED, "gpubuf_interrupt() asked for it");
-    if (!look.connected)
+    if (!probe.connected)
         return gbc_error_set(err, GPUBUF_CANNOT_CONNECT, "%s cannot be reached", set->url);
-    if (look.plain)
-        return say_plain(&look, err);
+    if (probe.plain)
+        return say_plain(&probe, err);
     return gbc_error_set(err, GPUBUF_TLS_FAILED, "no connection by TLS (1.2 at least) to %s: %s", set->url,
-                         look.number != 0 ? gnutls_strerror(look.number) : "it shows no certificate");
+                         probe.number != 0 ? gnutls_strerror(probe.number) : "it shows no certificate");
 }

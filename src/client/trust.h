@@ -1,5 +1,5 @@
 /* TLS of a client: what https is verified by and what the client shows of itself, read and checked when it is opened;
- * and why there is no connection by TLS, for which the other end is looked at over a connection of its own. */
+ * and why there is no connection by TLS, for which the other end is probed over a connection of its own. */
 #ifndef GBC_TRUST_H
 #define GBC_TRUST_H
 

@@ -1,3 +1,6 @@
+/* The connection that is the lease of a client's mappings: HTTP/1.1 by hand over a UNIX socket, as libcurl takes no
+ * descriptors. One exchange at a time under a lock; a broken connection is not used again, and its mappings end with
+ * it. map.c calls it. */
 #include "client/unix_conn.h"
 
 #include <errno.h>
@@ -13,7 +16,7 @@
 
 #include "client/epochs.h"
 
-#define LOOK_MS 100
+#define POLL_MS 100
 #define DIAL_MS 10 /* between two attempts to connect */
 #define BODY_MAX ((uint64_t)1 << 20)
 #define HEAD_MAX 65536
@@ -154,7 +157,7 @@ struct exchange {
     struct gbc_link_answer *answer;
     const atomic_int *interrupted;
     uint64_t end_ms;
-    struct gbc_text got; /* what came and is not looked at yet */
+    struct gbc_text got; /* what came and is not parsed yet */
     int give;            /* a descriptor that is asked for; -1: none, or it has been given */
     struct gpubuf_error *err;
 };
@@ -169,7 +172,7 @@ static int ready(const struct exchange *x, short events) {
         if (gbc_now_ms() >= x->end_ms)
             return gbc_error_set(x->err, GPUBUF_CLIENT_TIMEOUT, "no answer from %s in the permitted time",
                                  x->link->socket);
-        if (poll(&p, 1, LOOK_MS) > 0)
+        if (poll(&p, 1, POLL_MS) > 0)
             return 0;
     }
 }

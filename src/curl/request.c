@@ -1,3 +1,6 @@
+/* HTTP to others by libcurl. begin() sets all that a request is, and a lack of memory there ends it before a byte
+ * leaves; conclude() takes what is known at its end, once. A client is a multi handle of one thread; what runs by
+ * itself is an easy handle. The fleet, pulls, libgpubuf and gpubuf call it. */
 #include "curl/request.h"
 
 #include <curl/curl.h>

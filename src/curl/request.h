@@ -100,7 +100,7 @@ struct gb_http_ask {
     size_t bytes;
     int64_t date_s;     /* of the answer, seconds since the epoch; 0: not given */
     bool date_told;     /* by a hub, of the directory */
-    unsigned suspect_s; /* a hub is in doubt of the directory for so long; 0: it is not */
+    unsigned suspect_s; /* a hub is in doubt of the directory for that long; 0: it is not */
     int64_t wall_us;    /* when the answer had arrived */
     int fd;             /* of connect_only */
 

@@ -109,7 +109,7 @@ def test_a_device_s_own_pool_is_no_current_one(simulated, start):
 
 @pytest.mark.parametrize("command, about", [
     ("hold", {"--device": "hold the stream"}), ("sync", {"--device": "wait for all work"}), ("selftest", {"--device": "measure this"}),
-    ("pools", {"--device": "grant, revoke", "--reuse": "event, opportunistic and internal", "reset-peak POOL...": "begin anew"}),
+    ("pools", {"--device": "grant, revoke", "--reuse": "event, opportunistic and internal", "reset-peak POOL...": "begin again"}),
     ("sessions", {"--pool": "with set", "add SESSION...": "make sessions"}), ("put", {"--side": "mirrored", "--device": "new buffer"}),
 ], ids=lambda v: v if isinstance(v, str) else "")
 def test_help_tells_what_an_option_means_for_the_command(command, about):

@@ -34,7 +34,7 @@ class Checkpointing(Asker):
         return cast(Checkpoint, self._get(path_of("checkpoints", name)))
 
     def verify_checkpoint(self, name: str) -> CheckpointVerified:
-        """Reads the files of a checkpoint and compares them with their checksums. Nothing is raised for damage: look at match."""
+        """Reads the files of a checkpoint and compares them with their checksums. Nothing is raised for damage: check match."""
         return cast(CheckpointVerified, self._post(path_of("checkpoints", name, "verify"), patience=PATIENCE_S))
 
     def restore(self, name: str, *, into: Optional[str] = None, prefix: Optional[str] = None,

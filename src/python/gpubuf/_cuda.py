@@ -243,7 +243,7 @@ class Memory:
         self.pointer = base.value
 
     def open_pool(self, fd: int, handle: Handle, identity: Optional[str], others: Sequence[int]) -> None:
-        # Without an identity nothing is shared. A child of fork begins anew.
+        # Without an identity nothing is shared. A child of fork begins again.
         call, pools, pointers = self._driver.call, self._driver.pools, self._driver.pointers
         key: Tuple[Hashable, ...] = (identity if identity is not None else object(), self._device, self._pid)
         pool = pools.take(key, lambda: self._import_pool(fd))
@@ -345,7 +345,7 @@ _loading = threading.Lock()
 
 
 def load() -> Driver:
-    """The driver of this machine. Raises Unsupported if there is none."""
+    """The driver of this machine. Raises Unsupported without one."""
     global _loaded
     with _loading:
         if _loaded is None:

@@ -63,7 +63,7 @@ def dtype_name(dtype: "np.dtype[Any]") -> str:
 
 
 def name_of(dtype: Dtype) -> str:
-    """The daemon's name of a type that the caller gives. Raises BadType if there is none."""
+    """The daemon's name of a type that the caller gives. Raises BadType without one."""
     text = dtype if isinstance(dtype, str) else str(dtype) if type(dtype).__module__ == "torch" else None
     known = _named(text) if text is not None else None
     if known is not None:

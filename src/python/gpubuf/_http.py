@@ -29,7 +29,7 @@ STEP = 4 << 20  # bytes between two calls of a progress function
 # A longer body waits for the daemon's 100 Continue, so that a refusal comes before the bytes. Below this size the wait would cost more than
 # it saves.
 EXPECT_BYTES = 4 << 20
-JOINED_BYTES = 64 << 10  # a body of so many bytes leaves with the head
+JOINED_BYTES = 64 << 10  # a body of at most this leaves with the head
 CONTINUE_S = 2.0  # for a server that never sends it
 SEND_TOKEN = "send the header Authorization: Bearer TOKEN"  # of the daemon's text, for a client whose caller writes no headers
 GIVE_TOKEN = "give Client(token=...), or set GPUBUF_TOKEN"
@@ -173,7 +173,7 @@ def _quiet(sock: socket.socket) -> bool:
 
 def _answers_plainly(address: Address) -> bool:
     """True if HTTP answers without TLS; the request has no token."""
-    connection = Connection(address.host, address.port, timeout=_tls.LOOK_S)
+    connection = Connection(address.host, address.port, timeout=_tls.PROBE_S)
     try:
         connection.connect()
         connection.putrequest("HEAD", "/livez")

@@ -53,7 +53,7 @@ class Lending:
 
     @contextmanager
     def of(self, session: str, tensor: Tensor, adopt: Adopt) -> Iterator[Lent]:
-        """The array's memory as a buffer of the session. adopt makes it one: of that name, and with so many bytes before the array."""
+        """The array's memory as a buffer of the session. adopt makes it one: of that name, and with that many bytes before the array."""
         key = (session, _cuda.load().allocation_at(tensor.pointer), tensor.pointer, tensor.nbytes)
         loan = self._take(key) or self._lend(key, tensor, adopt)
         try:
@@ -96,7 +96,7 @@ class Lending:
         loan.give_back()
 
     def _pop_idle(self, now: float) -> List[_Loan]:
-        """Takes the loans that no transfer uses and whose time is over. The caller holds the lock."""
+        """Takes the loans that no transfer uses and whose time has ended. The caller holds the lock."""
         over = [key for key, loan in self._loans.items() if loan.users == 0 and loan.end <= now]
         return [self._loans.pop(key) for key in over]
 

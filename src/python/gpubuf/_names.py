@@ -67,7 +67,7 @@ class Names(Checkpointing):
         return f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        """Pickled, a client is where it goes to, with its token: the copy connects anew. Mappings and what is lent stay behind."""
+        """Pickled, a client is where it goes to, with its token: the copy connects by itself. Mappings and what is lent stay behind."""
         t = self._transport
         if type(t) is not Transport:
             raise BadType("a client of a fleet's session is not pickled: pickle the fleet's addresses, and call Fleet(urls).session(name) there")

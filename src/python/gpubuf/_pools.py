@@ -19,7 +19,7 @@ class Shared(Generic[T]):
     def take(self, key: Hashable, make: Callable[[], Tuple[T, Callable[[], None]]]) -> T:
         """The thing of that key; make returns a new one, and what undoes it."""
         with self._lock:
-            self._users[key] = self._users.get(key, 0) + 1  # before the look: from now on it stays
+            self._users[key] = self._users.get(key, 0) + 1  # first: from now on it stays
             try:
                 if key not in self._things:
                     self._things[key] = make()

@@ -1,4 +1,4 @@
-"""Transfers that go on where a connection broke: uploads by Upload-Offset (the IETF draft on resumable uploads), downloads by If-Range."""
+"""Transfers that continue where a connection broke: uploads by Upload-Offset (the IETF draft on resumable uploads), downloads by If-Range."""
 from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional
@@ -66,7 +66,7 @@ class Upload:
         except Error as e:
             if e.status != 404:
                 raise
-            self._begin()  # the daemon was started anew, or the upload took too long
+            self._begin()  # the daemon was started again, or the upload took too long
             return False
         answer.finish()
         self._at = int(answer.header("Upload-Offset") or 0)

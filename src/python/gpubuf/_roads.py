@@ -264,7 +264,7 @@ class Download(NamedTuple):
         except (_NotLent, AccessDenied, NotLoaded, BufferPartial, ContentLost):
             return False  # the download has it, or says why not
         except (BufferNotFound, InvalidArgument, RangeNotSatisfiable):
-            raise _Replaced from None  # it is gone, or shorter: another look says so
+            raise _Replaced from None  # it is gone, or shorter: the next request says so
         if other is not None and self.condition is not None:
             raise self._other(self.condition) from other
         if other is not None:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Mapping, Optional
 from ._address import Address, is_loopback
 from .errors import BadArgument, TlsFailed
 
-LOOK_S = 5.0  # for each connection that looks for a reason
+PROBE_S = 5.0  # for each connection that probes for a reason
 BEGIN = "-----BEGIN CERTIFICATE-----"
 EXPIRED, NOT_YET, WRONG_NAME, UNKNOWN = (10,), (9,), (62, 64), (18, 19, 20, 21)  # X509_V_ERR_... of OpenSSL
 NO_CHECK_TIME, PARTIAL_CHAIN = 0x200000, 0x80000  # X509_V_FLAG_...: a certificate that is not trusted can be read then
@@ -160,7 +160,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
 
 
 def _blind() -> ssl.SSLContext:
-    """Verifies nothing: only for looks, over which no request goes."""
+    """Verifies nothing: only for probes, over which no request goes."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -169,7 +169,7 @@ def _blind() -> ssl.SSLContext:
 
 def _handshake(address: Address, context: ssl.SSLContext, ret_seen: Optional[Dict[str, Any]] = None) -> Optional[bytes]:
     """The daemon's certificate; ret_seen gets what stands in it if the context verifies."""
-    with socket.create_connection((address.host, address.port), LOOK_S) as plain:
+    with socket.create_connection((address.host, address.port), PROBE_S) as plain:
         with context.wrap_socket(plain, server_hostname=address.host) as wrapped:
             if ret_seen is not None:
                 ret_seen.update(wrapped.getpeercert() or {})

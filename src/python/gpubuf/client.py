@@ -50,7 +50,7 @@ class Client(Names):
         cert, key: of https: this client's certificate and its key, in PEM; default ``GPUBUF_CERT`` and ``GPUBUF_KEY``. Without a key it
             is in the certificate's file.
         retries: how often a request is repeated after an error that says that it may succeed later, and after a connection that broke; by
-            default not at all. The daemon's Retry-After is kept. A broken upload or download of more than 4 MiB goes on where it stood. What
+            default not at all. The daemon's Retry-After is kept. A broken upload or download of more than 4 MiB continues where it stood. What
             was carried out is not carried out again, because repetitions have the same Idempotency-Key.
         plain_token: permits the token over plain http to other machines; default ``GPUBUF_PLAIN_TOKEN=1``.
 
@@ -478,7 +478,7 @@ class Client(Names):
             try:
                 answer = self._transport.ask("POST", self._below("buffers", name, "load"), patience=LOAD_S)
                 return cast(Buffer, tagged(answer, answer.json()))
-            except TimedOut:  # the daemon's longest wait of a request is over; the load goes on
+            except TimedOut:  # the daemon's longest wait of a request has ended; the load continues
                 continue
 
     def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float],
@@ -636,7 +636,7 @@ class Client(Names):
             since: a datetime, RFC 3339, or seconds from now, as -3600; until likewise.
             token: name of a token.
             status: 403, or "4xx" for all of a class.
-            limit: at most so many; without it, all."""
+            limit: at most that many; without it, all."""
         query = {**span(since, until, None), **given(session=session, token=token, status=status)}
         return cast(List[AuditRecord], list(islice(self._pages(path_of("audit"), query), limit)))
 

@@ -126,7 +126,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         _put(path, client, name, value, mode == "create")
 
     def cp_file(self, path1: str, path2: str, **more: Any) -> None:
-        """Copies a buffer on the device. Of a session, makes one of the other name if there is none: copy with recursive=True copies its
+        """Copies a buffer on the device. Of a session, makes one of the other name if it is not there: copy with recursive=True copies its
         buffers."""
         session, name = self._split(path1)
         if not name:

@@ -20,7 +20,7 @@ from .types import FleetSession, FleetState, FleetStats, Kept, ListedSession, Mo
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
 MOVE_S = 3600
-ORDER_S = 60.0  # in which a node that has no address hears what it is told
+ORDER_S = 60.0  # in which an order reaches a node that has no address
 
 
 class Fleet:
@@ -133,7 +133,7 @@ class Fleet:
         return cast(List[Tenant], self._any(lambda node: node._get(path_of("fleet", "tenants")))["items"])
 
     def set_tenant(self, name: str, limit_bytes: Optional[int]) -> Tenant:
-        """Makes a tenant, or changes its limit; None: there is none. Needs scope admin."""
+        """Makes a tenant, or changes its limit; None: no limit. Needs scope admin."""
         path = path_of("fleet", "tenants", name)
         return cast(Tenant, self._any(lambda node: node._json("PUT", path, None, {"limit_bytes": limit_bytes})[1]))
 
@@ -164,7 +164,7 @@ class Fleet:
 
     def move(self, name: str, to: Optional[str] = None, *, select: Optional[Mapping[str, str]] = None) -> Moved:
         """Brings a session to another node, with pools, streams and buffers, and returns when it is there, which may take minutes. Its owner
-        serves on meanwhile. Writers wait for a moment, five seconds at most, and get SessionMoving; entity tags begin anew. Needs scope admin.
+        serves on meanwhile. Writers wait for a moment, five seconds at most, and get SessionMoving; entity tags begin again. Needs scope admin.
 
         Args:
             to: the node; None: the fleet chooses one that does not drain.

@@ -22,7 +22,7 @@ class DeviceId(TypedDict):
 
 
 class Side(TypedDict):
-    """The memory of one side of a mirrored buffer. bytes: its size, 0 where there is none; pinned: of the host side."""
+    """The memory of one side of a mirrored buffer. bytes: its size, 0 without memory; pinned: of the host side."""
 
     bytes: int
     current: bool
@@ -40,7 +40,7 @@ class Sides(TypedDict):
 class ListedBuffer(TypedDict):
     """Named bytes, as a list has them. generation rises with every write. state: ready, partial, lost,
     or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
-    durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None if there is none.
+    durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None: no generation is.
     damaged: True if the bytes on disk were found damaged or missing. spill: where bytes that are not durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
     alone."""
 
@@ -583,7 +583,7 @@ class Holder(TypedDict):
 
 
 class Tenant(TypedDict):
-    """Sessions of the fleet whose quotas have a limit together. limit_bytes: None: there is none. used_bytes: the sum of the quotas."""
+    """Sessions of the fleet whose quotas have a limit together. limit_bytes: None: no limit. used_bytes: the sum of the quotas."""
 
     name: str
     limit_bytes: Optional[int]
@@ -592,7 +592,7 @@ class Tenant(TypedDict):
 
 
 class Kept(TypedDict):
-    """Copies that a node keeps. owner: the node that has the session. local: the session there in which they are; None: there is none yet."""
+    """Copies that a node keeps. owner: the node that has the session. local: the session there in which they are; None: not made yet."""
 
     session: str
     owner: str
