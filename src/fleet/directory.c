@@ -1,5 +1,6 @@
-/* The directory over HTTP: etcd's endpoints, or hubs that speak to it, calls with their deadlines and repetitions, the
- * login of a user, and the clock and timers of the fleet's thread. All of it runs on the client's thread. */
+/* The directory over HTTP: calls to etcd's endpoints or to hubs, with deadlines and repetitions, the login of a user,
+ * and the clock and timers of the fleet's thread. Everything runs on that thread. The other files of src/fleet make the
+ * transactions and call gb_etcd_send. */
 #include "fleet/directory.h"
 
 #include <inttypes.h>
@@ -23,7 +24,7 @@ static void etcd_login_wait(struct gb_etcd *etcd, struct gb_etcd_call *call);
 
 /* --- timer -------------------------------------------------------------------------------------------------------- */
 
-/* Time of a clock that goes on while the machine sleeps, as leases do. */
+/* CLOCK_BOOTTIME continues while the machine sleeps, as leases do. */
 static uint64_t boot_ns(void) {
     struct timespec now;
 
@@ -98,8 +99,8 @@ static const char *const hub_paths[] = {
     [GB_ETCD_WAIT] = "/v1/fleet/directory/wait",
 };
 
-/* No member keeps a request for long, and one without a leader says so at once; but it would refuse reads too, which it
- * could answer. */
+/* A member gives a request up after two seconds. With hasleader, a member without a leader fails it at once.
+ * Serializable reads go without hasleader, because such a member can answer them. */
 #define TIMEOUT_HEADER "Grpc-Timeout: 2S"
 #define LEADER_HEADER "Grpc-Metadata-hasleader: true"
 
@@ -169,13 +170,13 @@ int64_t gb_etcd_now_s(const struct gb_etcd *etcd) {
     return (gb_wall_us() / 1000 + atomic_load(&etcd->offset_ms)) / 1000;
 }
 
-/* Learns how far the clocks are apart. A Date is cut to whole seconds, so the truth is half of one more on average. */
+/* Learns how far the clocks are apart. A Date is cut to whole seconds: half a second is added as the average. */
 static void learn_offset(struct gb_etcd *etcd, const struct gb_http_ask *ask) {
     if (ask->date_s > 0)
         atomic_store(&etcd->offset_ms, ask->date_s * 1000 + 500 - ask->wall_us / 1000);
 }
 
-/* --- whether it is what it was ------------------------------------------------------------------------------------ */
+/* --- signs of a restore ------------------------------------------------------------------------------------------- */
 
 static void suspect(struct gb_etcd *etcd, bool certain, unsigned for_s) {
     if (etcd->suspect)
@@ -196,7 +197,7 @@ void gb_etcd_rolled_back(struct gb_etcd *etcd) {
     suspect(etcd, true, 0);
 }
 
-/* It has answered, and may have been away for long. */
+/* The directory has answered. If it was lost before, it may have been away for long. */
 static void meet(struct gb_etcd *etcd) {
     bool lost = etcd->lost;
 
@@ -206,8 +207,9 @@ static void meet(struct gb_etcd *etcd) {
         suspect(etcd, false, 0);
 }
 
-/* A majority never answers with less than it had before it was asked. Its term rises with each leader: behind a proxy,
- * which keeps its connections, that alone tells of processes that were started again. */
+/* The revision in an answer of a majority is never below the one known when the request was sent, unless the directory
+ * was restored. The term rises with each leader. Behind a proxy, which keeps its connections, only the term shows a
+ * restart. */
 static void compare_revision(struct gb_etcd_call *call) {
     const struct gb_txn_answer *txn = &call->txn;
     struct gb_etcd *etcd = call->etcd;
@@ -230,14 +232,14 @@ static void compare_revision(struct gb_etcd_call *call) {
 
 /* --- the outcome -------------------------------------------------------------------------------------------------- */
 
-/* Half of the delay is chance, so that nodes that were cut off together do not come back together. */
+/* Half of the delay is random, so that nodes that were cut off together do not return together. */
 static void back_off(struct gb_etcd_breaker *breaker, unsigned most_ms) {
     uint64_t now = gb_boot_ms();
     uint32_t chance = 0;
     unsigned next = breaker->backoff_ms > 0 ? 2 * breaker->backoff_ms : BACKOFF_MS;
 
     if (now < breaker->retry_ms)
-        return; /* others that failed at the same time have had this one */
+        return; /* another call that failed at the same time has set this delay */
     breaker->backoff_ms = next < most_ms ? next : most_ms;
     gb_random(&chance, sizeof(chance), NULL);
     breaker->retry_ms = now + breaker->backoff_ms / 2 + chance % (breaker->backoff_ms / 2 + 1);
@@ -254,7 +256,7 @@ static void end(struct gb_etcd_call *call) {
     free(call->body);
     call->body = NULL;
     call->open = false;
-    /* done may send the call anew. */
+    /* done may send the call again. */
     txn = call->txn;
     lease = call->lease;
     call->done(call);
@@ -266,8 +268,8 @@ static void fail(struct gb_etcd_call *call) {
     struct gb_etcd *etcd = call->etcd;
 
     atomic_fetch_add(&etcd->failures, 1);
-    /* An answer is no silence, and a wait that a hub has broken off says nothing of the others; nor does what another
-     * node's request has met. */
+    /* The breaker counts silence only. It ignores an answer that is too long, a wait that a hub ended, and answers to
+     * another node's request. */
     if (!call->ask.too_long && call->kind != GB_ETCD_WAIT && !(call->raw && call->ask.status > 0))
         back_off(breaker_of(etcd, call->need), etcd->most_ms);
     call->txn = (struct gb_txn_answer){0};
@@ -314,7 +316,7 @@ static int attempt(struct gb_etcd_call *call) {
     }
     if (left == 0 || total == 0)
         return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory did not answer in time");
-    /* A silent endpoint leaves time for those behind it. */
+    /* A silent endpoint leaves time for the endpoints after it. */
     if (call->kind != GB_ETCD_WAIT && left > 1)
         total = total / (unsigned)left > 0 ? total / (unsigned)left : 1;
     call->endpoint = (call->first + call->attempts) % etcd->count;
@@ -327,7 +329,8 @@ static int attempt(struct gb_etcd_call *call) {
     call->ask.connect_ms = total < CONNECT_MS ? total : CONNECT_MS;
     call->ask.total_ms = total;
     call->ask.answer_max = ANSWER_MAX;
-    /* Else libcurl sends it again when an old connection breaks, and what then fails to connect seems never sent. */
+    /* Otherwise libcurl repeats it after an old connection breaks; if that then fails to connect, it seems never
+     * sent. */
     call->ask.once = !call->repeat;
     call->ask.done = on_answer;
     call->sent_ms = now;
@@ -338,7 +341,7 @@ static int attempt(struct gb_etcd_call *call) {
     return gb_fleet_http_start(etcd->client, &call->ask, &call->error);
 }
 
-/* Returns -1 with the reason if this was no answer of the directory. */
+/* Returns 0 for a refusal that counts as an answer, or -1 with the reason. */
 static int read_refusal(struct gb_etcd_call *call, const char *text, size_t n) {
     char why[160];
     int code = gb_refusal_read(text, n, why, sizeof(why));
@@ -349,7 +352,7 @@ static int read_refusal(struct gb_etcd_call *call, const char *text, size_t n) {
         return 0;
     }
     call->etcd->full = call->etcd->full || code == GB_ETCD_NO_SPACE;
-    /* A member that cannot reach the others may have passed the request on. */
+    /* A member that cannot reach the others may have forwarded the request. */
     call->carried = call->carried || call->ask.status >= 500;
     return gb_error_set(&call->error, GB_ERR_DIRECTORY_UNAVAILABLE, "%s answered %d: %s",
                         call->etcd->endpoints[call->endpoint], call->ask.status, why);
@@ -388,7 +391,7 @@ static int read_answer(struct gb_etcd_call *call) {
                         call->etcd->endpoints[call->endpoint], cluster, call->etcd->cluster_id);
 }
 
-/* What has waited for the login: err says why there is none. */
+/* The call has waited for a token. err: why the login failed, or NULL. */
 static void etcd_go_on(struct gb_etcd_call *call, const struct gb_error *err) {
     if (err)
         call->error = *err;
@@ -397,7 +400,7 @@ static void etcd_go_on(struct gb_etcd_call *call, const struct gb_error *err) {
     fail(call);
 }
 
-/* Nothing was done: it is sent again, once, with another token. */
+/* etcd refused the token and did nothing: the call is sent once more with a new token. */
 static bool log_in_again(struct gb_etcd_call *call) {
     struct gb_http_ask *ask = &call->ask;
 
@@ -414,13 +417,13 @@ static bool log_in_again(struct gb_etcd_call *call) {
     return true;
 }
 
-/* A hub that has too much to do: its nodes would be too much for the others, too. */
+/* The hub is overloaded. Its nodes stay there, because they would overload the other hubs too. */
 static bool is_busy(const struct gb_etcd_call *call) {
     return call->etcd->as && call->ask.status == 503 && call->ask.answer &&
            strstr(call->ask.answer, "\"saturated\"") != NULL;
 }
 
-/* A proxy says that the directory is not there: neither etcd nor a hub answers without JSON. */
+/* A proxy answers for a directory that it cannot reach: etcd and hubs always answer with JSON. */
 static bool is_gone(const struct gb_http_ask *ask) {
     return ask->status >= 502 && ask->status <= 504 && !(ask->answer && ask->answer[0] == '{');
 }
@@ -458,7 +461,7 @@ static void on_answer(struct gb_http_ask *ask) {
     etcd->lost = etcd->lost || gone || (!etcd->met && ask->status == 0);
     if (etcd->preferred == call->endpoint && !busy)
         etcd->preferred = (etcd->preferred + 1) % etcd->count;
-    /* A wait has no time left for a whole one elsewhere. */
+    /* A wait leaves no time for another one at the next endpoint. */
     if ((call->repeat || !call->carried) && !ask->too_long && !busy && call->attempts < etcd->count &&
         call->kind != GB_ETCD_WAIT) {
         call->error = GB_ERROR_INIT;
@@ -523,7 +526,7 @@ void gb_etcd_cancel(struct gb_etcd_call *call) {
 
 #define TOTAL_MS 3000
 #define LOGIN_ANSWER_MAX (1u << 16)
-#define SPREAD_MS 1000 /* in which nodes log in again that etcd forgot together */
+#define SPREAD_MS 1000 /* nodes whose tokens ended together log in within this time */
 
 int gb_etcd_login_init(struct gb_etcd_login *login, const char *user, struct gb_error *err) {
     const char *colon = strchr(user, ':');
@@ -556,7 +559,7 @@ static void login_end(struct gb_etcd *etcd, const struct gb_error *err) {
     }
 }
 
-/* It does neither. One that does not wait is accepted. */
+/* The cancelled call no longer waits for a token. */
 static void etcd_login_leave(struct gb_etcd *etcd, struct gb_etcd_call *call) {
     struct gb_etcd_call **at = &etcd->login.waiting;
 
@@ -571,7 +574,7 @@ static void etcd_login_leave(struct gb_etcd *etcd, struct gb_etcd_call *call) {
 
 /* --- logging in --------------------------------------------------------------------------------------------------- */
 
-/* The token of an answer, as a header; NULL: there is none. */
+/* The token of an answer as a header, or NULL. */
 static char *header_of(const struct gb_http_ask *ask) {
     json_t *root = ask->status == 200 ? json_loads(ask->answer ? ask->answer : "", 0, NULL) : NULL;
     const char *token = json_string_value(json_object_get(root, "token"));
@@ -620,7 +623,7 @@ static void begin(void *arg) {
         login_end(etcd, &err);
 }
 
-/* The call goes on, or fails, when there is an answer. */
+/* The call continues, or fails, when the login has ended. */
 static void etcd_login_wait(struct gb_etcd *etcd, struct gb_etcd_call *call) {
     struct gb_etcd_login *login = &etcd->login;
     uint64_t now = gb_boot_ms();
@@ -632,7 +635,7 @@ static void etcd_login_wait(struct gb_etcd *etcd, struct gb_etcd_call *call) {
     if (login->open)
         return;
     login->open = true;
-    /* A password costs etcd fifty milliseconds of a core. */
+    /* Checking a password costs etcd 50 ms of a core: repeated logins are spread. */
     if (login->again_ms > 0)
         gb_random(&chance, sizeof(chance), NULL);
     now = login->again_ms > now ? login->again_ms : now;
@@ -641,7 +644,7 @@ static void etcd_login_wait(struct gb_etcd *etcd, struct gb_etcd_call *call) {
 
 /* --- its end ------------------------------------------------------------------------------------------------------ */
 
-/* Whether an answer says that the token is not good any more. */
+/* Whether an answer says that the token is no longer valid. */
 static bool etcd_login_is_over(int status, const char *text, size_t n) {
     char why[160];
 
@@ -653,7 +656,7 @@ static bool etcd_login_is_over(int status, const char *text, size_t n) {
     return strstr(why, "auth token") || strstr(why, "auth store is old") || strstr(why, "user name is empty");
 }
 
-/* Several calls find it out, one after the other. */
+/* Several calls may carry the same invalid token: only the first drops it. */
 static void etcd_login_drop(struct gb_etcd *etcd, const struct gb_etcd_call *call) {
     if (etcd->login.header && call->header_used == etcd->login.header_number) {
         free(etcd->login.header);

@@ -1,5 +1,6 @@
-/* Which node has a session: asked of the directory, one flight for all who ask of one session, and remembered for a
- * while. */
+/* Finds the owner of a session. A cache answers first. Otherwise one flight reads the directory for all asks of that
+ * session. A session is reported as absent only if a majority of the directory says so. The API, fleet/arrival and
+ * fleet/pull ask; flights run on the fleet's thread, and the fleet's lock guards the cache. */
 #include "fleet/find.h"
 
 #include <stdio.h>
@@ -11,34 +12,34 @@
 
 #define SESSIONS_MAX 4096
 #define NODES_MAX 1024
-#define FRESH_MS 10000         /* a session that was found */
-#define NODE_FRESH_MS 500      /* whether a node is alive */
-#define USABLE_MS (600 * 1000) /* of both, while the directory is silent */
+#define FRESH_MS 10000         /* an entry of a session */
+#define NODE_FRESH_MS 500      /* an entry of a node */
+#define USABLE_MS (600 * 1000) /* both, while the directory does not answer */
 #define OPEN_MAX 64
 
 struct entry {
     struct gb_fleet_session session;
-    bool gone; /* the directory has it no more: its epoch alone is remembered */
+    bool gone; /* the directory no longer has it: only the epoch counts */
     uint64_t at_ms;
 };
 
 struct node_entry {
     struct gb_fleet_node node;
     uint64_t at_ms;
-    uint64_t gone_ms; /* when it was first seen not to be alive, or last seen to be; 0: it is */
+    uint64_t gone_ms; /* since when the node is away; 0: it is alive */
 };
 
 struct flight {
     struct gb_job job;
     struct gb_name session;
     bool linearizable;
-    bool by_majority; /* this reading is of a majority */
+    bool by_majority; /* this reading asks a majority */
     char key[GB_NAME_MAX + 3];
-    struct gb_name guess; /* the node that is read at the same time; "": none */
+    struct gb_name guess; /* the presumed owner, read in the same transaction; "": unknown */
     struct gb_fleet_session found;
     struct gb_fleet_node owner;
     struct gb_fleet_node replica;
-    bool borrowed; /* the owner is as it was read for another session */
+    bool borrowed; /* the owner was read a moment ago for another session */
     bool stale;
     uint64_t absent_s;
 };
@@ -49,7 +50,7 @@ struct gb_find_cache {
     struct gb_map flights;
 };
 
-/* --- what is remembered ------------------------------------------------------------------------------------------- */
+/* --- the cache ---------------------------------------------------------------------------------------------------- */
 
 struct gb_find_cache *gb_find_cache_new(void) {
     return calloc(1, sizeof(struct gb_find_cache));
@@ -84,7 +85,7 @@ static void mark_gone(struct gb_find_cache *cache, const struct gb_name *session
         entry->gone = true;
 }
 
-/* The epoch at which the session was found last, though the directory may have it no more; 0: it was not found. */
+/* The epoch at which the session was found last, even if the directory has lost it; 0: it was not found. */
 static uint64_t find_cache_epoch(struct gb_find_cache *cache, const struct gb_name *session) {
     const struct entry *entry = gb_map_get(&cache->sessions, session->s);
 
@@ -115,7 +116,7 @@ static void drop_oldest_node(struct gb_find_cache *cache) {
         free(gb_map_take(&cache->nodes, oldest->node.name.s));
 }
 
-/* Without memory nothing is remembered. */
+/* Without memory, the session is not cached. */
 static void cache_session(struct gb_find_cache *cache, const struct gb_fleet_session *session) {
     struct entry *entry = gb_map_get(&cache->sessions, session->name.s);
 
@@ -156,7 +157,7 @@ static void cache_node(struct gb_find_cache *cache, const struct gb_fleet_node *
     if (node->alive)
         entry->gone_ms = 0;
     else if (entry->gone_ms == 0)
-        entry->gone_ms = entry->at_ms; /* it was alive then, or is seen for the first time */
+        entry->gone_ms = entry->at_ms; /* it was alive then, or is new here */
     entry->node = *node;
     entry->at_ms = now;
 }
@@ -170,8 +171,8 @@ static uint64_t absent_s(const struct node_entry *entry) {
     return s > 0 ? s : 1;
 }
 
-/* What is remembered and not older than that. A session that is not there is not remembered: it may be made at any
- * moment, and who was answered that it was knows better. */
+/* Reads entries that are not older than that. An absent session is never cached: it may be made at any moment, and a
+ * client that made it must find it. */
 static bool cache_lookup(struct gb_find_cache *cache, const struct gb_name *session, uint64_t session_ms,
                          uint64_t node_ms, struct gb_fleet_session *ret, struct gb_fleet_node *ret_owner,
                          uint64_t *ret_absent_s) {
@@ -187,7 +188,7 @@ static bool cache_lookup(struct gb_find_cache *cache, const struct gb_name *sess
     *ret = entry->session;
     *ret_owner = node->node;
     *ret_absent_s = absent_s(node);
-    /* Who stands in for one that is away is asked anew, while the directory answers. */
+    /* While the owner is away and the directory answers, a live holder is searched each time. */
     return node->node.alive || entry->session.holder_count == 0 || session_ms >= USABLE_MS;
 }
 
@@ -209,7 +210,7 @@ static void give(struct gb_job *job, struct gb_fleet_ask *ask) {
     find->absent_s = flight->absent_s;
 }
 
-/* Closes the flight to others. */
+/* No further ask joins the flight. */
 static void close_flight_locked(struct flight *flight) {
     struct gb_find_cache *cache = flight->job.fleet->finds;
 
@@ -217,7 +218,7 @@ static void close_flight_locked(struct flight *flight) {
         gb_map_take(&cache->flights, flight->key);
 }
 
-/* Falls back on what is remembered if the directory was silent. */
+/* If the directory did not answer, the cache is used for longer. */
 static void ending(struct gb_job *job) {
     struct flight *flight = gb_container_of(job, struct flight, job);
     struct gb_find_cache *cache = job->fleet->finds;
@@ -232,7 +233,7 @@ static void ending(struct gb_job *job) {
     }
 }
 
-/* Remembers what was found, and ends. */
+/* Caches what was found, and ends. */
 static void end_found(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
 
@@ -249,7 +250,7 @@ static void end_found(struct flight *flight) {
     gb_job_end(&flight->job);
 }
 
-/* This node if it is one; else one that is alive, any of them as likely as another. */
+/* This node, if it is a holder; else a random live holder. */
 static void choose_replica(struct flight *flight) {
     const struct gb_name *self = &flight->job.fleet->own.name;
     struct gb_fleet_node one;
@@ -269,7 +270,7 @@ static void choose_replica(struct flight *flight) {
             flight->replica = one;
             return;
         }
-        if (one.url_count == 0) /* no client can be sent there */
+        if (one.url_count == 0) /* no client can be redirected there */
             continue;
         seen++;
         if (gb_random(&chance, sizeof(chance), NULL) == 0 && chance % seen == 0)
@@ -286,7 +287,7 @@ static void on_replicas(struct gb_etcd_call *call) {
     end_found(flight);
 }
 
-/* While the owner is away, those that have copies are looked up too. */
+/* While the owner is away, its holders are read too. */
 static void found(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
     char key[GB_FLEET_KEY_SIZE];
@@ -327,7 +328,7 @@ static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *c
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
 
-    if (flight->by_majority) { /* an ask that comes from now on must not have an answer of before */
+    if (flight->by_majority) { /* a later ask must not get an earlier answer */
         pthread_mutex_lock(&fleet->lock);
         close_flight_locked(flight);
         pthread_mutex_unlock(&fleet->lock);
@@ -344,12 +345,12 @@ static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *c
     gb_job_txn(&flight->job, &txn, flight->by_majority ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, done);
 }
 
-/* The owner's records, if it is the one that was guessed. */
+/* Reads the owner's records, if the guess was right. */
 static int read_owner(struct flight *flight, struct gb_error *err) {
     const struct gb_kvs *node = gb_txn_result(&flight->job.call.txn, 2);
     const struct gb_kvs *alive = gb_txn_result(&flight->job.call.txn, 3);
 
-    if (node->count == 0) { /* forgotten in between; its sessions go too */
+    if (node->count == 0) { /* the node was forgotten meanwhile, with its sessions */
         flight->owner = (struct gb_fleet_node){.name = flight->guess};
         return 0;
     }
@@ -357,7 +358,7 @@ static int read_owner(struct flight *flight, struct gb_error *err) {
                             &flight->owner, err);
 }
 
-/* What was read of the owner a moment ago, for another session, is good for this one. */
+/* The owner may have been read a moment ago for another session. */
 static bool knows_owner(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
     struct node_entry *entry;
@@ -392,7 +393,7 @@ static void on_read(struct gb_etcd_call *call) {
         absent(flight);
         return;
     }
-    if (!there) { /* the member that was asked may be behind */
+    if (!there) { /* that member may be behind: asks a majority */
         flight->by_majority = true;
         read_both(flight, on_read);
         return;
@@ -440,7 +441,7 @@ static struct flight *new_flight(struct gb_fleet *fleet, const struct gb_name *s
     return flight;
 }
 
-/* Joins the look-up of that session, or begins one. Returns false with the error set. */
+/* Joins the flight of that session, or starts one. Returns false with the error set. */
 static bool join_flight(struct gb_fleet *fleet, const struct gb_name *session, bool linearizable,
                         struct gb_fleet_find *find) {
     char key[GB_NAME_MAX + 3];

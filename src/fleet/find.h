@@ -3,12 +3,12 @@
 
 #include "fleet/state.h"
 
-/* The epoch above which a session of that name begins: clients may know an owner of it that the directory has lost, and
+/* The epoch above which a new session of that name begins. Clients may know an owner that the directory has lost and
  * that is cut off. */
 uint64_t gb_epoch_floor(struct gb_fleet *fleet, const struct gb_name *session);
 struct gb_find_cache *gb_find_cache_new(void);
 void gb_find_cache_free(struct gb_find_cache *cache);
-/* [with the lock] */
+/* Drops the session from the cache. [with the lock] */
 void gb_find_cache_forget(struct gb_find_cache *cache, const struct gb_name *session);
 
 #endif

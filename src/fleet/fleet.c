@@ -1,5 +1,6 @@
-/* The fleet's thread, its beginning and end, and what goes by it to other nodes: calls, orders, and requests that a
- * hub passes on. */
+/* The fleet: its thread, opening and closing, and what the thread sends to other nodes: calls, orders, and requests
+ * that a hub relays. The thread runs jobs, timers and HTTP in one loop, and nothing on it blocks. The daemon opens the
+ * fleet; the API, the hub and the folders below src/fleet ask it. */
 #include "fleet/fleet.h"
 
 #include <inttypes.h>
@@ -19,8 +20,6 @@
 
 /* --- calls of other nodes ----------------------------------------------------------------------------------------- */
 
-/* Small requests to other nodes. One that does not answer is left alone for a while. */
-
 #define BREAKERS_MAX 256
 #define FAILURES_MAX 3
 #define CLOSED_MS 5000
@@ -29,7 +28,7 @@
 
 /* --- breakers ----------------------------------------------------------------------------------------------------- */
 
-/* Of a node that failed lately. */
+/* A node that has failed lately. */
 struct gb_breaker {
     struct gb_breaker *next;
     char origin[GB_FLEET_URL_SIZE]; /* "http://HOST:PORT" */
@@ -53,7 +52,7 @@ static void origin_of(const char *url, char ret[GB_FLEET_URL_SIZE]) {
     snprintf(ret, GB_FLEET_URL_SIZE, "%.*s", (int)(n < GB_FLEET_URL_SIZE ? n : GB_FLEET_URL_SIZE - 1), url);
 }
 
-/* The breaker and the place from which it hangs; NULL if there is none. */
+/* The node's breaker, or NULL. *ret_at: the pointer to it, or the end of the list. */
 static struct gb_breaker *find_breaker(struct gb_fleet *fleet, const char *origin, struct gb_breaker ***ret_at) {
     struct gb_breaker **at;
 
@@ -184,9 +183,7 @@ void gb_fleet_call(struct gb_fleet *fleet, struct gb_fleet_call *call) {
     gb_job_ask(fleet, c ? &c->job : NULL, &call->ask);
 }
 
-/* --- requests that a hub passes on -------------------------------------------------------------------------------- */
-
-/* Requests of other nodes for the directory, which a hub has checked, passed on as they are. */
+/* --- requests that a hub relays ----------------------------------------------------------------------------------- */
 
 struct relaying {
     struct gb_job job;
@@ -263,12 +260,12 @@ void gb_fleet_relay(struct gb_fleet *fleet, struct gb_fleet_relay *relay) {
     gb_job_ask(fleet, r ? &r->job : NULL, &relay->ask);
 }
 
-/* --- orders to nodes that none can call --------------------------------------------------------------------------- */
+/* --- orders to nodes without a URL -------------------------------------------------------------------------------- */
 
-/* Orders to nodes that none can call: written into the directory by others, found there by the node itself. */
+/* Another node writes the order into the directory. The node finds it there, itself or through a hub. */
 
 #define WAIT_MS 10000 /* of one wait at a hub */
-#define SLACK_MS 3000 /* in which its answer is to come */
+#define SLACK_MS 3000 /* in which the answer must come */
 #define ORDERS_MAX 64 /* in one answer */
 
 static const char *const words[] = {
@@ -306,7 +303,7 @@ static void on_written(struct gb_etcd_call *call) {
     gb_job_fail(&o->job, &err);
 }
 
-/* A node that is not there, or goes before it has heard it, would do it when none expects it any more. */
+/* The order depends on the node's lease: a node that rejoins later must not carry out an old order. */
 static void start_ordering(struct gb_job *job) {
     struct ordering *o = gb_container_of(job, struct ordering, job);
     struct gb_fleet *fleet = job->fleet;
@@ -351,7 +348,7 @@ static void poll_later(struct gb_fleet *fleet, uint64_t ms) {
     gb_timer_set(&fleet->timers, &fleet->orders.timer, gb_boot_ms() + ms, poll_orders, fleet);
 }
 
-/* Without hubs the directory is asked now and then: none waits there. */
+/* Without hubs, the directory is polled: etcd keeps no request waiting. */
 static uint64_t pause_ms(const struct gb_fleet *fleet) {
     return fleet->etcd.as ? 0 : gb_member_third_ms(fleet);
 }
@@ -359,11 +356,12 @@ static uint64_t pause_ms(const struct gb_fleet *fleet) {
 static void on_deleted(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
 
-    /* What could not be deleted is done again, which does no harm; what could not be done is asked for again. */
+    /* An order that could not be deleted is carried out again, which is harmless. An order that failed is read
+     * again. */
     poll_later(fleet, call->error.code == GB_OK && call->txn.count > 0 ? 0 : 1000);
 }
 
-/* Whether it is dealt with: what is no order, or one of a later version, is too. */
+/* Whether the order can be deleted. A malformed or unknown order can be, too. */
 static bool follow(struct gb_fleet *fleet, const struct gb_kv *kv) {
     struct gb_name session = {""};
     char word[16];
@@ -430,7 +428,7 @@ static void poll_orders(void *arg) {
     fleet->orders.call.arg = fleet;
     fleet->orders.call.done = on_orders;
     if (!fleet->member.held)
-        poll_later(fleet, 1000); /* they are for a node that is there */
+        poll_later(fleet, 1000); /* orders are for nodes that hold their lease */
     else if (fleet->etcd.as)
         ask_hub(fleet);
     else
@@ -447,11 +445,9 @@ static void orders_cancel(struct gb_fleet *fleet) {
     gb_etcd_cancel(&fleet->orders.call);
 }
 
-/* --- the thread, its beginning and end ---------------------------------------------------------------------------- */
+/* --- draining ----------------------------------------------------------------------------------------------------- */
 
-/* The fleet's thread, its beginning and end, and what all parts need. */
-
-#define LEAVE_MS 1500 /* to give the lease back */
+#define LEAVE_MS 1500 /* to revoke the lease */
 #define TTL_S 30
 #define TTL_MAX_S 3600
 
@@ -468,7 +464,7 @@ void gb_fleet_set_draining(struct gb_fleet *fleet, bool draining) {
     if (atomic_exchange(&fleet->draining, draining) == draining)
         return;
     job = gb_job_new(fleet, sizeof(*job), publish);
-    if (job) /* without memory it is told with the next renewal */
+    if (job) /* without memory, the next renewal publishes it */
         gb_job_ask(fleet, job, NULL);
 }
 
@@ -478,7 +474,7 @@ static void on_revoked(struct gb_etcd_call *call) {
     (void)call;
 }
 
-/* Gives the lease back, unless the directory is silent anyway. */
+/* Revokes the lease, unless the directory does not answer. */
 static void leave(struct gb_fleet *fleet) {
     struct gb_etcd_call *call = &fleet->member.call;
     bool holds = fleet->member.held && fleet->member.deadline_ms > gb_boot_ms() && fleet->member.failing_ms == 0;
@@ -516,7 +512,7 @@ static void *run(void *arg) {
     return NULL;
 }
 
-/* --- the beginning and the end ------------------------------------------------------------------------------------ */
+/* --- opening and closing ------------------------------------------------------------------------------------------ */
 
 static int take_own(struct gb_fleet *fleet, const struct gb_fleet_config *config, struct gb_error *err) {
     struct gb_fleet_node *own = &fleet->own;
@@ -543,7 +539,7 @@ static int take_own(struct gb_fleet *fleet, const struct gb_fleet_config *config
     return 0;
 }
 
-/* Those that are given can be read, so that a wrong name is found at the start. */
+/* The files must be readable, so that a wrong name is found at the start. */
 static int check_files(const struct gb_fleet_config *config, struct gb_error *err) {
     const char *const files[] = {config->ca_file, config->cert_file, config->key_file};
     size_t i;
@@ -629,7 +625,7 @@ static int prepare(struct gb_fleet *fleet, const struct gb_fleet_config *config,
     fleet->member.ttl_s = config->ttl_s > 0 ? config->ttl_s : TTL_S;
     if (fleet->member.ttl_s < 2 || fleet->member.ttl_s > TTL_MAX_S)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a lease lives for 2 to %d seconds", TTL_MAX_S);
-    /* Programs that read JSON keep 53 bits. */
+    /* 52 bits: programs that read JSON keep 53. */
     fleet->member.incarnation = (chance >> 12) | 1;
     fleet->app = config->app;
     fleet->devices = config->devices;
@@ -709,7 +705,7 @@ static void on_made(struct gb_etcd_call *call) {
         making->result = gb_error_set(&making->error, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory does not say why");
     else if (gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, &making->error) < 0)
         making->result = -1;
-    else if (strcmp(uuid, making->uuid) != 0) /* else an answer was lost, and this is the repetition */
+    else if (strcmp(uuid, making->uuid) != 0) /* the same uuid: an answer was lost, and this one is of the repetition */
         making->result = 1;
     if (making->result == 1)
         memcpy(making->uuid, uuid, sizeof(uuid));

@@ -1,4 +1,6 @@
-/* Sessions that are gone leave the directory: those of this node, and those of a node that never comes back. */
+/* Removes sessions from the directory: sessions of this node that no longer exist, and on request a node that never
+ * returns, or a session whose node is away. A record whose epoch clients have seen becomes a tombstone. owner.c,
+ * reconcile.c and the API queue removals; everything runs on the fleet's thread. */
 #include "fleet/forget.h"
 
 #include <stdio.h>
@@ -10,18 +12,16 @@
 #include "fleet/state.h"
 #include "fleet/tenant.h"
 
-/* --- unregister --------------------------------------------------------------------------------------------------- */
-
-/* Sessions that are gone: their records leave the directory when it answers. */
+/* --- records of this node's sessions ------------------------------------------------------------------------------ */
 
 static int64_t tombstone_lease(void) {
     uint64_t id = 0;
 
-    gb_random(&id, sizeof(id), NULL); /* one that is taken is refused by the directory */
+    gb_random(&id, sizeof(id), NULL); /* the directory refuses an id that is in use */
     return (int64_t)(id >> 1 | 1);
 }
 
-/* Adds what makes a tombstone of a session's record, if that is as it was read, and deletes its other key. */
+/* Adds what turns a session's record into a tombstone, if the record still has that revision. */
 static int put_tombstone(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session,
                          int64_t lease, int64_t revision, struct gb_error *err) {
     struct gb_fleet_session tombstone = *session;
@@ -44,8 +44,8 @@ static int put_tombstone(const struct gb_fleet *fleet, struct gb_txn *txn, const
     return 0;
 }
 
-#define MISSING_MS 10000 /* more than the making of a session takes; at most twice the lease */
-#define RELEASED_MS 3000 /* in which a node that has the session looks again, as it does each second */
+#define MISSING_MS 10000 /* longer than making a session takes; at most twice the lease */
+#define RELEASED_MS 3000 /* a node that has the session checks each second, and takes the record within this time */
 
 static int add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made, bool releases,
                uint64_t not_before_ms) {
@@ -72,7 +72,7 @@ static int unregister_add(struct gb_fleet *fleet, const struct gb_name *session,
     return add(fleet, session, claim, made, false, 0);
 }
 
-/* lacking: those count, too, that may be here after all. */
+/* missing: also counts records that are kept if their session turns up. */
 static bool is_listed(struct gb_fleet *fleet, const char *claim, bool missing) {
     const struct gb_unregister *one;
 
@@ -90,7 +90,7 @@ uint64_t gb_unregister_missing_ms(const struct gb_fleet *fleet) {
     return twice_ms < MISSING_MS ? twice_ms : MISSING_MS;
 }
 
-/* One that waits already, as a client was sent here before the directory was doubted, waits no longer than that. */
+/* A record may have been queued before the directory became suspect: it waits no longer than until that time. */
 static void shorten_wait(struct gb_fleet *fleet, const char *claim, uint64_t at_ms) {
     struct gb_unregister *one;
 
@@ -107,8 +107,8 @@ int gb_unregister_add_missing(struct gb_fleet *fleet, const struct gb_name *sess
     bool maybe = gb_fleet_suspect_s(fleet) > 0;
     uint64_t wait_ms = gb_unregister_missing_ms(fleet);
 
-    /* The node that has it writes its record when this one has given it up,
-     * while no node gives the name away. */
+    /* The node that has the session takes the record once this node has released it. The directory is suspect until
+     * then, so that no node assigns the name. */
     if (maybe && gb_member_third_ms(fleet) < wait_ms)
         wait_ms = gb_member_third_ms(fleet);
     if (!is_listed(fleet, claim, true))
@@ -130,7 +130,7 @@ bool gb_unregister_is_missing(struct gb_fleet *fleet, const char *claim) {
     return is_listed(fleet, claim, true) && !is_listed(fleet, claim, false);
 }
 
-/* The one that was looked at is done with. */
+/* The present removal has ended: continues with the next one. */
 static void swept(struct gb_fleet *fleet) {
     struct gb_unregister *one = fleet->sweeping;
     struct gb_unregister **at;
@@ -166,7 +166,7 @@ static void on_unregistered(struct gb_etcd_call *call) {
     if (call->error.code == GB_OK && call->refusal == 0 && call->txn.succeeded)
         swept(fleet);
     else
-        sweep_later(fleet); /* it may have changed in between: looks again */
+        sweep_later(fleet); /* the record may have changed: reads it again */
 }
 
 void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node,
@@ -184,7 +184,7 @@ void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const c
     gb_tenant_erase(fleet, txn, &session->tenant, session->name.s);
 }
 
-/* Clients have seen epochs above the first: they are kept, so that a session that is made next is above them, too. */
+/* Clients have seen an epoch above 1. The tombstone keeps it, so that the next session of the name begins above it. */
 static void on_sweep_lease(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
     struct gb_txn txn = {0};
@@ -204,7 +204,7 @@ static void make_tombstone(struct gb_fleet *fleet, struct gb_etcd_call *call) {
                  gb_boot_ms() + GB_ETCD_TOTAL_MS, false, GB_ETCD_MAJORITY);
 }
 
-/* The session was taken over, and then not made here: its record is what it was. */
+/* The session was taken over, and then not made here: the former owner gets its record back. */
 static void unregister_give_back(struct gb_fleet *fleet) {
     struct gb_fleet_session former = fleet->sweep_record;
     struct gb_txn txn = {0};
@@ -212,7 +212,7 @@ static void unregister_give_back(struct gb_fleet *fleet) {
     char *text;
 
     former.node = former.former.node;
-    /* At this epoch: clients may have seen it. The claim tells the former owner that it is its own. */
+    /* The epoch stays, because clients may have seen it. By the claim the former owner recognises its session. */
     memcpy(former.claim, former.former.claim, sizeof(former.claim));
     former.former = (struct gb_fleet_former){.epoch = 0};
     former.released = false;
@@ -235,7 +235,7 @@ static void unregister_give_back(struct gb_fleet *fleet) {
     send(fleet, &txn, on_unregistered);
 }
 
-/* A former owner that is back has seen the takeover, and set the session aside: it takes nothing back. */
+/* A former owner that has returned has seen the takeover and set its session aside: the record becomes a tombstone. */
 static void on_former(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
 
@@ -276,8 +276,8 @@ static void on_marked(struct gb_etcd_call *call) {
     gb_unregister_sweep(fleet);
 }
 
-/* The record of a session that this node has not got does not go at once, nor is the name free: if the directory was
- * restored, the session may be at another node, which takes it from here. */
+/* Releases the record of a session that this node does not have. The name stays taken for a moment: if the directory
+ * was restored, another node may have the session, and takes the record. */
 static void release(struct gb_fleet *fleet) {
     struct gb_fleet_session *there = &fleet->sweep_record;
     struct gb_txn txn = {0};
@@ -335,7 +335,7 @@ static void on_sweep_read(struct gb_etcd_call *call) {
     send(fleet, &txn, on_unregistered);
 }
 
-/* The first whose time has come; NULL, and when to look again if there is another. */
+/* The first removal that is due. NULL: not yet, and a timer is set for the next one. */
 static struct gb_unregister *next_due(struct gb_fleet *fleet) {
     uint64_t suspect_ms = gb_restored_maybe(fleet) ? atomic_load(&fleet->suspect_until_ms) : 0;
     uint64_t now = gb_boot_ms();
@@ -381,7 +381,7 @@ static void start_sweep(struct gb_job *job) {
     gb_unregister_sweep(fleet);
 }
 
-/* Without memory the next renewal does it. */
+/* Without memory, the next renewal does it. */
 static void sweep_soon(struct gb_fleet *fleet) {
     struct gb_job *job = gb_job_new(fleet, sizeof(*job), start_sweep);
 
@@ -390,7 +390,7 @@ static void sweep_soon(struct gb_fleet *fleet) {
 }
 
 void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
-    /* Without memory it stays until this node starts again, which looks for such. */
+    /* Without memory, the record stays until this node restarts and reconciles. */
     if (unregister_add(fleet, session, claim, made) == 0)
         sweep_soon(fleet);
 }
@@ -400,20 +400,16 @@ void gb_fleet_report_missing(struct gb_fleet *fleet, const struct gb_name *sessi
         sweep_soon(fleet);
 }
 
-/* --- forget ------------------------------------------------------------------------------------------------------- */
-
-/* What an operator takes out of the directory: a node that does not come back, and a session whose node is away. */
-
 /* --- a node ------------------------------------------------------------------------------------------------------- */
 
-#define FORGET_PAGE 30 /* of a transaction's 128 operations, three a session and two comparisons */
+#define FORGET_PAGE 30 /* a transaction has 128 operations: three a session, and two comparisons */
 
 struct forgetting {
     struct gb_job job;
     struct gb_name node;
     struct gb_name names[FORGET_PAGE];
     struct gb_name tenants[FORGET_PAGE];
-    int64_t revision[FORGET_PAGE]; /* of the session's record; 0: it is not this node's */
+    int64_t revision[FORGET_PAGE]; /* of the session's record; 0: the record is of another node */
     size_t count;
 };
 
@@ -435,7 +431,7 @@ static void on_node_deleted(struct gb_etcd_call *call) {
     else if (call->txn.succeeded)
         gb_job_end(&f->job);
     else
-        forget_page(f); /* it has come to life, or owns more */
+        forget_page(f); /* it has joined, or owns more sessions */
 }
 
 static void delete_node(struct forgetting *f) {
@@ -549,7 +545,7 @@ static void on_forget_page(struct gb_etcd_call *call) {
         delete_node(f);
 }
 
-/* Looks at the node and at what it still owns. What is deleted is not there the next time. */
+/* Reads the node and the next of its sessions. Deleted ones are not read again. */
 static void forget_page(struct forgetting *f) {
     struct gb_fleet *fleet = f->job.fleet;
     struct gb_txn_range owned = {.limit = FORGET_PAGE, .keys_only = true};
@@ -582,7 +578,7 @@ void gb_fleet_forget(struct gb_fleet *fleet, struct gb_fleet_forget *forget) {
     gb_job_ask(fleet, f ? &f->job : NULL, &forget->ask);
 }
 
-/* --- a session ---------------------------------------------------------------------------------------------------- */
+/* --- a session of a node that is away ----------------------------------------------------------------------------- */
 
 struct tombstoning {
     struct gb_job job;
@@ -590,10 +586,10 @@ struct tombstoning {
     struct gb_fleet_session session;
     int64_t revision;
     int64_t lease;
-    struct gb_error why; /* the lease is given back for that */
+    struct gb_error why; /* why the lease is revoked again */
 };
 
-/* What is said of it in the end; the lease that nothing hangs on is not kept. */
+/* No key is attached to the lease: it has been revoked. */
 static void on_lease_back(struct gb_etcd_call *call) {
     struct tombstoning *b = gb_container_of((struct gb_job *)call->arg, struct tombstoning, job);
 
@@ -606,7 +602,7 @@ static void give_back(struct tombstoning *b) {
                  true, GB_ETCD_PROBE);
 }
 
-/* The request was sent twice, and the first had been carried out. */
+/* The request was sent twice, and the first one was carried out. */
 static bool is_tombstone(const struct tombstoning *b) {
     const struct gb_kvs *kvs = gb_txn_result(&b->job.call.txn, 1);
     struct gb_fleet_session there = {.name = b->name};
@@ -626,7 +622,7 @@ static void on_tombstone(struct gb_etcd_call *call) {
         gb_job_end(&b->job);
         return;
     }
-    if (call->error.code != GB_OK) { /* it may have been carried out: then the tombstone needs its lease */
+    if (call->error.code != GB_OK) { /* if it was carried out, the tombstone needs its lease */
         gb_job_fail(&b->job, &call->error);
         return;
     }

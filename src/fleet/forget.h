@@ -3,20 +3,24 @@
 
 #include "fleet/state.h"
 
-/* Of a tombstone: how long it is kept, and a number for its lease. */
+/* A tombstone is kept for so long. */
 #define GB_TOMBSTONE_S (90 * 24 * 3600u)
-/* Adds the deletion of a session's keys, if the record is as it was read: name and tenant are given. */
+/* Adds the deletion of a session's keys, if the record still has that revision. Only name and tenant of session are
+ * used. */
 void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node,
                        const struct gb_fleet_session *session, int64_t revision);
-/* Takes unregisters up, if the directory answers. [the thread] */
+/* Removes queued records, one at a time, if the lease is held. [the thread] */
 void gb_unregister_sweep(struct gb_fleet *fleet);
-/* The same of one that the node has not, and perhaps makes at this moment: in a while, unless it is there by then. */
+/* Queues the record of a session that the node does not have, and may be making now. The record is removed after
+ * gb_unregister_missing_ms, unless the node has the session by then. -1: no memory. */
 int gb_unregister_add_missing(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
-/* The same, at once: no one makes it. */
+/* Queues a record that no request is making: it is removed at once. -1: no memory. */
 int gb_unregister_add_orphan(struct gb_fleet *fleet, const struct gb_name *session, const char *claim);
-/* For how long the one before waits at most. */
+/* How long a missing session's record waits at most. */
 uint64_t gb_unregister_missing_ms(const struct gb_fleet *fleet);
+/* Whether a record with that claim is queued for removal whether or not the node has its session. */
 bool gb_unregister_is_queued(struct gb_fleet *fleet, const char *claim);
-bool gb_unregister_is_missing(struct gb_fleet *fleet, const char *claim); /* it is one of those that may be elsewhere */
+/* Whether it is queued unless the session turns up. */
+bool gb_unregister_is_missing(struct gb_fleet *fleet, const char *claim);
 
 #endif

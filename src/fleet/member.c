@@ -1,5 +1,7 @@
-/* A node's life in the fleet: it looks, tests for a twin, takes or adopts the lease, enters, renews, and says how it
- * is. */
+/* The membership of this node. To join, it reads its records, tests whether a duplicate renews its lease, grants or
+ * adopts the lease, and writes alive/N. Then it renews the lease, reads the records, and publishes its free memory.
+ * Losing the lease changes only what other nodes see: no session ends. Runs on the fleet's thread, started by
+ * fleet.c. */
 #include "fleet/member.h"
 
 #include <stdio.h>
@@ -14,11 +16,11 @@
 #include "fleet/state.h"
 #include "fleet/ticket.h"
 
-/* --- a process that has just begun -------------------------------------------------------------------------------- */
+/* --- peers at the start ------------------------------------------------------------------------------------------- */
 
-/* A process that has just begun knows nothing of what the directory was a moment ago. If that was restored then, its
- * nodes have noticed, as their connections to it have ended: some of them are asked, at /livez, whether they are in
- * doubt. Until they have answered, this node compares none of its sessions, and says of no name that it is absent. */
+/* A process that has just started cannot know that the directory was restored a moment ago. The other nodes do, because
+ * their connections to it have ended. Some of them are asked, at /livez, whether they suspect the directory. Until they
+ * have answered, this node reconciles no session and reports no name as absent. */
 
 #define NODES_READ 16
 #define PEERS_MAX 8
@@ -80,7 +82,7 @@ static void ask(struct gb_peer_check *check, struct peer *peer) {
         check->open++;
 }
 
-/* Each of those that were read is as likely as another. */
+/* Samples the nodes that were read: each is as likely as any other. */
 static void choose(struct gb_peer_check *check, const struct gb_kv *kv, const char *prefix, size_t seen) {
     struct gb_fleet_node node;
     struct gb_name name;
@@ -103,7 +105,7 @@ static void on_nodes(struct gb_etcd_call *call) {
     size_t i;
 
     if (call->error.code != GB_OK || gb_fleet_check_meta(fleet, gb_txn_result(&call->txn, 0), NULL) < 0) {
-        /* The next renewal takes it up, unless there is more than can be read. */
+        /* The next renewal tries again, unless the list is too long to be read. */
         if (call->ask.too_long)
             end(fleet);
         else
@@ -119,7 +121,7 @@ static void on_nodes(struct gb_etcd_call *call) {
         end(fleet);
 }
 
-/* Whether this process has just begun, and does not know yet whether others doubt the directory: asks them. */
+/* Asks peers after the start. Returns whether their answers are still awaited. */
 static bool check_peers(struct gb_fleet *fleet) {
     struct gb_peer_check *check = fleet->member.peer_check;
     struct gb_txn txn = {0};
@@ -129,7 +131,7 @@ static bool check_peers(struct gb_fleet *fleet) {
 
     if (!atomic_load(&fleet->starting))
         return false;
-    if (fleet->etcd.as) { /* a hub tells with each answer */
+    if (fleet->etcd.as) { /* a hub says so with each answer */
         atomic_store(&fleet->starting, false);
         return false;
     }
@@ -153,8 +155,6 @@ static bool check_peers(struct gb_fleet *fleet) {
 }
 
 /* --- what alive/N says -------------------------------------------------------------------------------------------- */
-
-/* What alive/N says of the node, and when it is written anew. */
 
 /* What alive/N is to say now. */
 static void member_describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, struct gb_fleet_node *node) {
@@ -195,7 +195,8 @@ static void on_published(struct gb_etcd_call *call) {
     struct gb_member *m = &fleet->member;
 
     if (call->error.code != GB_OK || call->refusal != 0 || !call->txn.succeeded) {
-        m->published = (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* with the next renewal */
+        m->published =
+            (struct gb_fleet_alive){.draining = !atomic_load(&fleet->draining)}; /* the next renewal writes it again */
         return;
     }
     m->alive_revision = call->txn.revision;
@@ -235,8 +236,6 @@ void gb_member_publish(struct gb_fleet *fleet) {
 
 /* --- joining and renewing ----------------------------------------------------------------------------------------- */
 
-/* A node's life: look, test for a twin, take or adopt the lease, enter, and renew. */
-
 static void begin_join(void *arg);
 static void renew(void *arg);
 static void poll_records(struct gb_fleet *fleet);
@@ -248,7 +247,7 @@ static uint64_t chance(uint64_t below) {
     return below > 0 ? n % below : 0;
 }
 
-/* Between two looks at a lease that may be a twin's. */
+/* The time between two samples of a lease that a duplicate may renew. */
 static uint64_t sample_ms(const struct gb_fleet *fleet) {
     uint64_t sample = gb_member_third_ms(fleet) / 8;
 
@@ -263,8 +262,8 @@ static void send(struct gb_fleet *fleet, enum gb_etcd_kind kind, char *body, voi
     gb_etcd_send(&fleet->etcd, call, kind, body, gb_member_deadline(fleet), true, GB_ETCD_PROBE);
 }
 
-/* The lease was renewed by what was sent then. If it had run out by then, sessions may be others' by now, though the
- * directory has kept the lease: one that is started again or restored gives all leases their whole length. */
+/* The call has renewed the lease. If the lease had run out when it was sent, other nodes may have taken sessions over,
+ * although the directory kept the lease: after a restart or restore it gives all leases their full length. */
 static void extend_lease(struct gb_fleet *fleet, const struct gb_etcd_call *call) {
     struct gb_member *m = &fleet->member;
 
@@ -277,9 +276,9 @@ static void extend_lease(struct gb_fleet *fleet, const struct gb_etcd_call *call
     m->lapse_ms = m->deadline_ms;
 }
 
-/* --- another time ------------------------------------------------------------------------------------------------- */
+/* --- losing the lease --------------------------------------------------------------------------------------------- */
 
-/* No lease is held any more, as far as this node knows. */
+/* As far as this node knows, it holds no lease. */
 static void reset(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
 
@@ -297,7 +296,7 @@ static void reset(struct gb_fleet *fleet) {
     m->test_ms = 0;
 }
 
-/* Joins again later: when calls may be made again, or after a third of the lease with some chance. */
+/* Joins again later: when the breaker closes, or after a random part of a third of the lease. */
 static void retry(struct gb_fleet *fleet, enum gb_fleet_state state, const struct gb_error *why) {
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
@@ -318,7 +317,7 @@ static void duplicate(struct gb_fleet *fleet, const char *what) {
     retry(fleet, GB_FLEET_DUPLICATE, &why);
 }
 
-/* The lease ran out. Joins again at once. */
+/* The lease ran out: joins again at once. */
 static void expire(struct gb_fleet *fleet, const char *what) {
     struct gb_error why = GB_ERROR_INIT;
 
@@ -328,7 +327,7 @@ static void expire(struct gb_fleet *fleet, const char *what) {
     begin_join(fleet);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- reading the records ------------------------------------------------------------------------------------------ */
 
 static int keep(const struct gb_kvs *kvs, char **ret_text, int64_t *ret_revision) {
     free(*ret_text);
@@ -341,7 +340,7 @@ static int keep(const struct gb_kvs *kvs, char **ret_text, int64_t *ret_revision
     return *ret_text ? 0 : -1;
 }
 
-/* A node that has sessions of one fleet is in no other. One that has none may be. */
+/* A node that has registered sessions joins no other fleet. */
 static int check_known(const struct gb_fleet *fleet, const char *uuid, struct gb_error *err) {
     struct gb_fleet_session one;
     int64_t cursor = 0;
@@ -375,7 +374,7 @@ static int learn_fleet(struct gb_fleet *fleet, const struct gb_kvs *meta, struct
     return 0;
 }
 
-/* A node without registered sessions may go to another fleet. */
+/* A node without registered sessions may join another fleet. */
 static bool may_go(const struct gb_fleet *fleet, const struct gb_kvs *meta) {
     struct gb_fleet_session one;
     char uuid[40];
@@ -386,8 +385,8 @@ static bool may_go(const struct gb_fleet *fleet, const struct gb_kvs *meta) {
            strcmp(uuid, fleet->member.meta_uuid) != 0 && fleet->sessions(fleet->app, &cursor, &one, 1) == 0;
 }
 
-/* Learns whose directory this is, or checks that it is still that fleet's. It may be another one by now, which was
- * restored or made anew. */
+/* Learns which fleet the directory is of, or checks that it is the same fleet. The directory may have been restored or
+ * created again. */
 static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, struct gb_error *err) {
     struct gb_member *m = &fleet->member;
     const struct gb_kvs *meta = gb_txn_result(&call->txn, 0);
@@ -403,7 +402,7 @@ static int check_fleet(struct gb_fleet *fleet, const struct gb_etcd_call *call, 
     return 0;
 }
 
-/* Whether what alive/N says is of this process (1), of this node (0) or of another (-1). */
+/* Whether alive/N is of this process (1), of an earlier one of this node (0), or of another node (-1). */
 static int whose(const struct gb_fleet *fleet, const char *text, struct gb_error *err) {
     struct gb_fleet_alive alive;
 
@@ -418,7 +417,7 @@ static int whose(const struct gb_fleet *fleet, const char *text, struct gb_error
     return alive.incarnation == fleet->member.incarnation;
 }
 
-/* A name that was another state folder's is free once nothing is left of that one. */
+/* The name of another state folder is free once the directory has no sessions of it. */
 static int check_name(struct gb_fleet *fleet, const struct gb_kvs *owned, struct gb_error *err) {
     struct gb_member *m = &fleet->member;
     struct gb_fleet_node node = {0};
@@ -461,7 +460,7 @@ static void on_join_read(struct gb_etcd_call *call) {
     }
     m->test_ms = 0;
     m->foreign = false;
-    m->held = own == 1; /* no test: it was this process that entered */
+    m->held = own == 1; /* no test: this process wrote it */
     ask_ttl(fleet);
 }
 
@@ -486,7 +485,7 @@ static void begin_join(void *arg) {
     send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_join_read);
 }
 
-/* --- the test for a twin ------------------------------------------------------------------------------------------ */
+/* --- the test for a duplicate ------------------------------------------------------------------------------------- */
 
 static void grant(struct gb_fleet *fleet);
 static void enter(struct gb_fleet *fleet);
@@ -513,7 +512,7 @@ static void on_given_back(struct gb_etcd_call *call) {
         begin_join(fleet);
 }
 
-/* No one renews the lease: it was this node's before. */
+/* No other process renews the lease: it is from an earlier process of this node. */
 static void adopt(struct gb_fleet *fleet) {
     char *body = gb_lease_text((int64_t)fleet->own.uuid, false);
 
@@ -534,9 +533,10 @@ static bool has_foreign_key(const struct gb_fleet *fleet, const struct gb_lease_
     return lease->granted_s != fleet->member.ttl_s;
 }
 
-/* A lease that has more left than time permits was renewed by another. Seconds are cut, so at first it may have had one
- * more, but never more than its length. Another that renews each third is seen within the test: then at least two
- * thirds less a second are left, which is more than one can have that was full and aged for a third and a second. */
+/* A lease with more time left than is possible was renewed by another process. The ttl is cut to seconds, so the first
+ * sample may have had almost one second more, but never more than the lease's length. A process that renews every third
+ * is found within the test. After its renewal at least two thirds less a second are left. Without it, a full lease that
+ * has aged for a third and a second has less. */
 static bool has_risen(const struct gb_member *m, const struct gb_etcd_call *call) {
     const struct gb_lease_answer *lease = &call->lease;
     int64_t first_s = m->test_ttl + 1 < lease->granted_s ? m->test_ttl + 1 : lease->granted_s;
@@ -544,7 +544,7 @@ static bool has_risen(const struct gb_member *m, const struct gb_etcd_call *call
     return call->sent_ms > m->test_ms && lease->ttl_s * 1000 > first_s * 1000 - (int64_t)(call->sent_ms - m->test_ms);
 }
 
-/* Joining takes a while now. A node that was a duplicate stays one until the test is over. */
+/* The test takes a third of the lease. A node in the state DUPLICATE stays in it until the test has ended. */
 static void set_testing(struct gb_fleet *fleet) {
     struct gb_error why = GB_ERROR_INIT;
 
@@ -595,14 +595,14 @@ static void ask_ttl(void *arg) {
     send(fleet, GB_ETCD_TIMETOLIVE, gb_lease_text((int64_t)fleet->own.uuid, true), on_ttl);
 }
 
-/* --- entering ----------------------------------------------------------------------------------------------------- */
+/* --- writing the records ------------------------------------------------------------------------------------------ */
 
 static void on_granted(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
 
     if (call->error.code != GB_OK) {
         retry(fleet, GB_FLEET_ALONE, &call->error);
-    } else if (call->refusal != 0) { /* a twin was faster, or an answer was lost */
+    } else if (call->refusal != 0) { /* a duplicate was faster, or an answer was lost */
         fleet->member.held = false;
         begin_join(fleet);
     } else {
@@ -630,7 +630,7 @@ static void on_entered(struct gb_etcd_call *call) {
     } else if (call->refusal == 0 && alive->count > 0 && whose(fleet, alive->items[0].value, &err) == 1) {
         m->alive_revision = alive->items[0].mod_revision; /* the first answer was lost */
     } else {
-        m->held = false; /* something has changed: from the beginning, but not in a tight circle */
+        m->held = false; /* a record has changed: joins again, but not in a tight loop */
         gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + 100, begin_join, fleet);
         return;
     }
@@ -685,11 +685,12 @@ static void renew_later(struct gb_fleet *fleet) {
     gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + third - chance(third / 5), renew, fleet);
 }
 
-/* The directory did not answer. The lease is tried for as long as it may live; others see the node for as long. */
+/* The directory did not answer. Renewals are tried until the lease has run out; other nodes see this one for as
+ * long. */
 static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
     struct gb_member *m = &fleet->member;
     uint64_t now = gb_boot_ms();
-    /* Behind a hub are many nodes, and one that has too much to do has it for all of them. */
+    /* An overloaded hub is overloaded for all its nodes: they retry less often. */
     uint64_t most = fleet->etcd.as ? gb_member_third_ms(fleet) / 2 : 1000;
     uint64_t wait;
 
@@ -719,11 +720,11 @@ static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error
         gb_unregister_sweep(fleet);
         gb_suspects_check(fleet);
     } else {
-        gb_fleet_set_state(fleet, GB_FLEET_ALONE, why); /* the next renewal takes it up again */
+        gb_fleet_set_state(fleet, GB_FLEET_ALONE, why); /* the next renewal tries again */
     }
 }
 
-/* All is as it should be. */
+/* The lease is renewed, and alive/N is this process's. */
 static void after_renewal(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
     struct gb_error err = GB_ERROR_INIT;
@@ -750,8 +751,8 @@ static void on_rotated(struct gb_etcd_call *call) {
     poll_records(call->arg);
 }
 
-/* What this node wrote last is there, or was changed or deleted by another: else all that was written since a moment
- * before is lost. */
+/* Checks that the record which this node wrote last is still there. If its revision is older, the directory was
+ * restored. If another node changed or deleted it, all sessions are reconciled. */
 static void check_last_write(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
     struct gb_member *m = &fleet->member;
     int64_t revision = kvs->count > 0 ? kvs->items[0].mod_revision : 0;
@@ -794,7 +795,7 @@ static void on_polled(struct gb_etcd_call *call) {
         return;
     }
     if (!m->write.open) {
-        if (alive->items[0].mod_revision < m->alive_revision) /* what this node wrote last is lost */
+        if (alive->items[0].mod_revision < m->alive_revision) /* the last write of this node is lost */
             gb_etcd_rolled_back(&fleet->etcd);
         m->alive_revision = alive->items[0].mod_revision;
     }
@@ -849,7 +850,7 @@ static void on_renewed(struct gb_etcd_call *call) {
     pthread_mutex_lock(&fleet->lock);
     fleet->stat.renewals++;
     pthread_mutex_unlock(&fleet->lock);
-    /* The records cost the directory twice what the lease does, and change rarely. */
+    /* Reading the records costs the directory twice as much as the renewal, and they change rarely. */
     if (m->reconciled && !m->must_reconcile && m->failing_ms == 0 &&
         gb_boot_ms() - m->polled_ms < 2 * gb_member_third_ms(fleet))
         after_renewal(fleet);
@@ -860,7 +861,7 @@ static void on_renewed(struct gb_etcd_call *call) {
 static void renew(void *arg) {
     struct gb_fleet *fleet = arg;
 
-    if (fleet->member.call.open) /* it goes on when that has its answer */
+    if (fleet->member.call.open) /* that call renews when it is answered */
         return;
     send(fleet, GB_ETCD_KEEPALIVE, gb_lease_text((int64_t)fleet->own.uuid, false), on_renewed);
 }

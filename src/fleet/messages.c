@@ -1,4 +1,5 @@
-/* The texts that the JSON gateway of etcd takes and gives. Pure: no connection, no clock. */
+/* Writes requests to etcd's JSON gateway and reads its answers. Pure: no connection, no clock. No answer is trusted: it
+ * may be any text. directory.c sends the requests; the files of src/fleet write transactions. */
 #include "fleet/messages.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ static void put_base64(struct gb_json_writer *out, const char *key, const char *
     put_bytes(out, key, value, strlen(value));
 }
 
-/* Moves on to that list. */
+/* Opens that list, and closes the one before. */
 static void enter(struct gb_txn *txn, char list) {
     if (txn->list == list)
         return;
@@ -69,7 +70,7 @@ static void compare(struct gb_txn *txn, bool created, const char *key, const cha
 }
 
 void gb_txn_compare(struct gb_txn *txn, enum gb_txn_target target, const char *key, int64_t revision) {
-    /* A key that is not there has no revision of changes to compare. */
+    /* A missing key has no modification revision: its creation revision is compared. */
     compare(txn, target == GB_TXN_CREATED || revision == 0, key, "EQUAL", revision);
 }
 
@@ -83,7 +84,7 @@ void gb_txn_else(struct gb_txn *txn) {
 
 void gb_txn_get(struct gb_txn *txn, const struct gb_txn_range *range) {
     operation(txn, "request_range");
-    put_bytes(&txn->out, "key", range->key, strlen(range->key) + range->after); /* the NUL is the smallest step */
+    put_bytes(&txn->out, "key", range->key, strlen(range->key) + range->after); /* with the NUL it is the next key */
     if (range->end)
         put_base64(&txn->out, "range_end", range->end);
     if (range->limit > 0)
@@ -179,15 +180,13 @@ char *gb_lease_text(int64_t id, bool keys) {
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
-/* Reading of what the gateway answers. Nothing of it is trusted: it may be any text. */
-
 static int malformed(struct gb_error *err, const char *what) {
     return gb_error_set(err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory's answer is malformed: %s", what);
 }
 
 /* --- members ------------------------------------------------------------------------------------------------------ */
 
-/* A number of 64 bits, as text or number; 0 if it is left out. */
+/* Reads a number of 64 bits, as text or number. Absent: 0. */
 static int read_u64(const json_t *object, const char *key, uint64_t *ret) {
     const json_t *value = json_object_get(object, key);
 
@@ -203,7 +202,7 @@ static int read_u64(const json_t *object, const char *key, uint64_t *ret) {
     return -1;
 }
 
-/* The same with a sign; only -1 is ever meant by one. */
+/* The same with a sign, which only -1 has. */
 static int read_i64(const json_t *object, const char *key, int64_t *ret) {
     const json_t *value = json_object_get(object, key);
     uint64_t n;
@@ -219,7 +218,7 @@ static int read_i64(const json_t *object, const char *key, int64_t *ret) {
     return 0;
 }
 
-/* Text out of base64, "" if it is left out. A key has no NUL in it. */
+/* Reads base64. Absent: "". A key has no NUL in it. */
 static int read_bytes(const json_t *value, bool key, char **ret, size_t *ret_bytes) {
     const char *text = value ? json_string_value(value) : "";
 
@@ -401,7 +400,7 @@ int gb_lease_read(const char *text, size_t n, struct gb_lease_answer *ret, struc
     *ret = (struct gb_lease_answer){0};
     if (!root)
         return malformed(err, "it is no JSON object");
-    /* The answer of a stream is wrapped. An error within one comes with status 200. */
+    /* A stream wraps its answer. An error in a stream has status 200. */
     answer = json_object_get(root, "result");
     if (!answer)
         answer = root;

@@ -1,4 +1,6 @@
-/* The owner of a session writes its record: registering, taking over, giving away, and the nodes that hold copies. */
+/* Changes of a session's record by its owner, or by the node that becomes its owner: registering, taking over,
+ * transferring, and the list of holders. Each change is one transaction that compares what was read. The API,
+ * src/daemon and fleet/replica ask for them; all work runs on the fleet's thread. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +12,6 @@
 #include "fleet/state.h"
 #include "fleet/tenant.h"
 
-/* --- registering and taking over ---------------------------------------------------------------------------------- */
-
-/* Sessions of this node in the directory: registering, and taking over from a node that is away. */
-
 #define TRIES_MAX 4
 
 /* --- registering -------------------------------------------------------------------------------------------------- */
@@ -23,14 +21,15 @@ struct registering {
     struct gb_fleet_session session;
     struct gb_fleet_node owner;
     char *record;
-    int64_t replaces; /* the revision of a record that may go: this node's own, which is to be unregistered, that of a
-                       * session that was deleted, or the one that is taken over; 0: none */
+    /* The revision of the record that this one replaces: this node's own that is queued for removal, a tombstone, or
+     * the one that is taken over. 0: no record. */
+    int64_t replaces;
     bool takes_over;
     bool from_copies;
     bool empty;
-    char claim[GB_FLEET_CLAIM_SIZE]; /* holds: the given one */
-    struct gb_name from;             /* takes: the node that has it, and must not be alive */
-    struct gb_tenant_guard guard;    /* of its tenant */
+    char claim[GB_FLEET_CLAIM_SIZE]; /* from_copies: the claim that the caller chose */
+    struct gb_name from;             /* takes_over: the former owner, which must not be alive */
+    struct gb_tenant_guard guard;    /* of its tenant, as it was read */
     unsigned tries;
     bool asked_again;
     bool made;
@@ -52,7 +51,7 @@ static void note_cancelled(struct gb_job *job) {
     gb_container_of(job, struct registering, job)->cancelled = !job->asks;
 }
 
-/* One that has been left is not wanted: its claim is known to no one. */
+/* A cancelled registration is undone: no client knows its claim. */
 static void free_registering(struct gb_job *job) {
     struct registering *r = gb_container_of(job, struct registering, job);
 
@@ -78,7 +77,7 @@ static void on_owner(struct gb_etcd_call *call) {
     gb_job_fail(&r->job, &err);
 }
 
-/* Another node has it: says which. */
+/* Another node owns the name: the error says which. */
 static void exists(struct registering *r) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_txn txn = {0};
@@ -96,7 +95,7 @@ static void registered(struct registering *r) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_error err = GB_ERROR_INIT;
 
-    /* The directory may have lost another node's session of that name: the answer has told. */
+    /* The answer has shown that the directory may have lost another node's session of that name. */
     if (gb_restored_refuse(fleet, &r->session.name, &err) < 0) {
         gb_fleet_unregister(fleet, &r->session.name, r->session.claim, false);
         gb_job_fail(&r->job, &err);
@@ -111,14 +110,14 @@ static void registered(struct registering *r) {
     gb_job_end(&r->job);
 }
 
-/* Whether it was carried out is not known: what it may have made is taken out when the directory answers again. */
+/* Fails. If the transaction may have been carried out, its record is removed when the directory answers again. */
 static void give_up(struct registering *r, const struct gb_error *why, bool carried) {
     if (carried)
         gb_fleet_unregister(r->job.fleet, &r->session.name, r->session.claim, false);
     gb_job_fail(&r->job, why);
 }
 
-/* The record is written for that epoch. */
+/* Makes the text of the record for that epoch, or for the floor of a restored directory. */
 static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err) {
     uint64_t floor = r->takes_over ? 0 : gb_epoch_floor(r->job.fleet, &r->session.name);
 
@@ -128,7 +127,7 @@ static int set_epoch(struct registering *r, uint64_t epoch, struct gb_error *err
     return r->record ? 0 : -1;
 }
 
-/* A record of a session that is gone: this one begins above the epochs that clients may have seen of it. */
+/* Replaces the record of a session that no longer exists. Clients may have seen its epoch, so this one begins above. */
 static void replace(struct registering *r, const struct gb_fleet_session *there, int64_t revision) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -141,7 +140,7 @@ static void replace(struct registering *r, const struct gb_fleet_session *there,
         attempt(r);
 }
 
-/* The node's own record may have been written anew in between. Returns whether it is there. */
+/* alive/N may have been written again since it was read. Returns whether it is this process's. */
 static bool learn_alive(struct gb_fleet *fleet, const struct gb_kvs *alive) {
     struct gb_fleet_alive record;
 
@@ -152,7 +151,7 @@ static bool learn_alive(struct gb_fleet *fleet, const struct gb_kvs *alive) {
     return true;
 }
 
-/* The directory has another record there, or refused for a reason that may have passed. */
+/* The transaction was refused: the directory has another record, or what was compared has changed. */
 static void refused(struct registering *r, const struct gb_kvs *session, const struct gb_kvs *alive) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_fleet_session there = {.name = r->session.name};
@@ -179,7 +178,7 @@ static void refused(struct registering *r, const struct gb_kvs *session, const s
                    (gb_name_equal(&there.node, &fleet->own.name) && gb_unregister_is_queued(fleet, there.claim))) {
             replace(r, &there, kv->mod_revision);
         } else if (gb_name_equal(&there.node, &fleet->own.name) && !r->asked_again) {
-            /* It may have been unregistered between that reading and now. */
+            /* It may have been removed since it was read. */
             r->asked_again = true;
             r->replaces = 0;
             attempt(r);
@@ -207,7 +206,7 @@ static void on_registered(struct gb_etcd_call *call) {
     struct gb_error err = call->error;
 
     if (err.code != GB_OK) {
-        /* Sent once more, it succeeds, or fails and shows this claim or none. */
+        /* Sent again, it either succeeds or shows whose claim the record has. */
         if (call->carried && r->tries < TRIES_MAX && gb_boot_ms() < r->job.deadline_ms)
             attempt(r);
         else
@@ -222,7 +221,7 @@ static void on_registered(struct gb_etcd_call *call) {
     }
 }
 
-/* One that is taken over is its tenant's already. */
+/* A session that is taken over counts for its tenant already. */
 static bool has_guard(const struct registering *r) {
     return !r->takes_over && r->session.tenant.s[0] != '\0';
 }
@@ -277,7 +276,7 @@ static void on_tenant(struct gb_etcd_call *call) {
         send_attempt(r);
 }
 
-/* What its tenant may have is read anew each time: it may be the reason why the attempt before was refused. */
+/* The tenant is read again for each attempt: a change of it may be why the last attempt was refused. */
 static void attempt(struct registering *r) {
     struct gb_txn txn = {0};
 
@@ -290,7 +289,7 @@ static void attempt(struct registering *r) {
     gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_tenant);
 }
 
-/* Gives the session to this node, under a new claim. */
+/* Checks that this node may own sessions now, and makes the new record. */
 static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
     struct gb_fleet *fleet = r->job.fleet;
     uint64_t chance = 0;
@@ -309,7 +308,7 @@ static int begin(struct registering *r, uint64_t epoch, struct gb_error *err) {
         memcpy(r->session.claim, r->claim, sizeof(r->claim));
         return set_epoch(r, epoch, err);
     }
-    /* The first half tells what this process has made from what one before it left. */
+    /* The first half distinguishes claims of this process from those of an earlier one. */
     snprintf(r->session.claim, sizeof(r->session.claim), "%016" PRIx64 "-%016" PRIx64, fleet->member.incarnation,
              chance);
     return set_epoch(r, epoch, err);
@@ -363,7 +362,7 @@ static void on_taken_owner(struct gb_etcd_call *call) {
         attempt(r);
 }
 
-/* The node that takes it over from what it holds is its owner from then on. */
+/* This node becomes the owner, and so is no holder any more. */
 static bool leave_holders(struct registering *r, struct gb_fleet_session *there, struct gb_error *err) {
     const struct gb_name *self = &r->job.fleet->own.name;
     size_t i = 0;
@@ -415,7 +414,7 @@ static void on_taken(struct gb_etcd_call *call) {
     else if (r->from.s[0] && there.epoch >= r->session.epoch)
         gb_error_set(&err, GB_ERR_SUPERSEDED, "the node \"%s\" has taken the session \"%s\" first", there.node.s,
                      there.name.s);
-    /* A takeover of this node before, which is to be given back, is gone on with. */
+    /* An earlier takeover by this node, which was to be undone, continues. */
     else if (gb_name_equal(&there.node, &r->job.fleet->own.name) &&
              (!there.former.node.s[0] || !gb_unregister_is_queued(r->job.fleet, there.claim)))
         gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE,
@@ -434,7 +433,7 @@ static void on_taken(struct gb_etcd_call *call) {
         return;
     }
     if (!r->from_copies)
-        there.holder_count = 0; /* it begins empty: what they have is no part of it */
+        there.holder_count = 0; /* the session begins empty: the copies of other nodes are not part of it */
     r->session = there;
     if (!gb_name_equal(&there.node, &r->job.fleet->own.name)) {
         r->session.former = (struct gb_fleet_former){.node = there.node, .epoch = there.epoch};
@@ -469,19 +468,19 @@ void gb_fleet_take_over(struct gb_fleet *fleet, struct gb_fleet_register *sessio
     ask(fleet, session, start_taking);
 }
 
-/* --- giving to another node --------------------------------------------------------------------------------------- */
+/* --- transferring ------------------------------------------------------------------------------------------------- */
 
-/* A session of this node is given to another one, which has its bytes already. One transaction decides it. */
+/* The other node has the session's bytes already. One transaction decides the transfer. */
 
 #define TRANSFER_TRIES_MAX 6
 
 struct transferring {
     struct gb_job job;
-    struct gb_fleet_session session; /* as it is here, then as it is there */
-    uint64_t epoch;                  /* there */
+    struct gb_fleet_session session; /* as this node has it; after the transfer, as the other node has it */
+    uint64_t epoch;                  /* after the transfer */
     struct gb_name to;
-    char claim[GB_FLEET_CLAIM_SIZE]; /* there */
-    bool undecided;                  /* a transaction was sent, and its answer did not come */
+    char claim[GB_FLEET_CLAIM_SIZE]; /* after the transfer */
+    bool undecided;                  /* a transaction was sent, and its answer was lost */
     unsigned tries;
     struct gb_timer timer;
 };
@@ -518,8 +517,8 @@ static void ask_again(void *arg) {
     read_records(h);
 }
 
-/* Until the directory has said what became of a transaction, the session is neither this node's nor the other's: then
- * requests for it are refused. */
+/* Until the directory says what became of the transaction, either node may own the session. Requests for it are refused
+ * meanwhile. */
 static void await_outcome(struct transferring *h) {
     struct gb_fleet *fleet = h->job.fleet;
 
@@ -538,7 +537,7 @@ static void fail(struct transferring *h, const struct gb_error *err) {
         gb_job_fail(&h->job, err);
 }
 
-/* Records have changed since they were read. */
+/* A record has changed since it was read. */
 static void again(struct transferring *h) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -603,7 +602,7 @@ static void give(struct transferring *h, const struct gb_fleet_session *there, i
                  GB_ETCD_MAJORITY);
 }
 
-/* --- what it depends on ------------------------------------------------------------------------------------------- */
+/* --- the conditions of a transfer --------------------------------------------------------------------------------- */
 
 static int check_owner(struct transferring *h, const struct gb_fleet_session *there, const struct gb_kvs *own,
                        const struct gb_kvs *to, struct gb_error *err) {
@@ -644,7 +643,7 @@ static void on_records(struct gb_etcd_call *call) {
         give(h, &there, kvs->items[0].mod_revision, own->items[0].mod_revision, to->items[0].mod_revision);
         return;
     }
-    /* What an earlier transaction compares has changed, so that it can no longer be carried out. */
+    /* What an earlier transaction compares has changed: it can no longer be carried out. */
     if (err.code == GB_ERR_SUPERSEDED || err.code == GB_ERR_NODE_UNREACHABLE)
         h->undecided = false;
     fail(h, &err);
@@ -705,8 +704,6 @@ int gb_fleet_claim_make(struct gb_fleet *fleet, char ret[GB_FLEET_CLAIM_SIZE], s
 }
 
 /* --- holders of copies -------------------------------------------------------------------------------------------- */
-
-/* Which nodes may have copies of a session: written by its owner, read by them. */
 
 #define HELD_MAX 4096
 
@@ -813,7 +810,7 @@ void gb_fleet_set_holders(struct gb_fleet *fleet, struct gb_fleet_holder_set *se
     gb_job_ask(fleet, h ? &h->job : NULL, &set->ask);
 }
 
-/* --- what this node holds ----------------------------------------------------------------------------------------- */
+/* --- sessions of which this node is a holder ---------------------------------------------------------------------- */
 
 struct listing {
     struct gb_job job;

@@ -1,4 +1,5 @@
-/* The nodes and sessions of the fleet: lists of them, and the choice of a node for a new session. */
+/* Lists the nodes and the sessions of the fleet, and chooses nodes for a new session. Lists are read page by page, with
+ * serializable reads. One malformed record never hides the others. The API and fleet/replica ask. */
 #include "fleet/place.h"
 
 #include <stdio.h>
@@ -8,33 +9,28 @@
 #include "base/hash.h"
 #include "fleet/state.h"
 
-/* The nodes of the fleet for a job: reads all, then runs done on the thread, with the job's error set or not. */
+/* Reads all nodes for a job, then runs done, with job->error set if that failed. [the thread] */
 struct gb_node_list {
     struct gb_job *job;
     void (*done)(struct gb_job *job);
     struct gb_fleet_node *items;
     size_t count;
     size_t room;
-    size_t page;      /* keys that are asked for at a time */
-    int64_t revision; /* of the first page, and so of all */
+    size_t page;      /* keys in one request */
+    int64_t revision; /* of the first page; all pages are read at it */
     char after[GB_FLEET_KEY_SIZE];
-    bool alive; /* reads alive/, nodes/ has been read */
+    bool alive; /* nodes/ has been read, alive/ is being read */
 };
-
-/* --- list --------------------------------------------------------------------------------------------------------- */
-
-/* Lists: of nodes, of sessions. */
 
 #define NODES_PAGE 256
 #define NODES_MAX 10000
 #define SESSIONS_MAX 1000
 #define SESSIONS_PAGE 64
 
-/* --- reading of all nodes ----------------------------------------------------------------------------------------- */
+/* --- reading all nodes -------------------------------------------------------------------------------------------- */
 
 static void read_nodes(struct gb_node_list *list);
 
-/* The list is within its job's structure, and the job knows it by call.arg. */
 static void fail_list(struct gb_node_list *list, const struct gb_error *err) {
     list->job->error = *err;
     list->done(list->job);
@@ -55,13 +51,13 @@ static int add_node(struct gb_node_list *list, const struct gb_kv *kv, const cha
         list->items = grown;
         list->room = room;
     }
-    /* One record that is broken does not hide the others. */
+    /* A malformed record is left out. */
     if (gb_fleet_node_of(name.s, kv, NULL, &list->items[list->count], NULL) == 0)
         list->count++;
     return 0;
 }
 
-/* Both lists have the order of names. */
+/* Both lists are ordered by name. */
 static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct gb_fleet_node *)a)->name.s, ((const struct gb_fleet_node *)b)->name.s);
 }
@@ -85,7 +81,7 @@ static void on_nodes(struct gb_etcd_call *call) {
     char prefix[GB_FLEET_KEY_SIZE];
     size_t i;
 
-    if (call->ask.too_long && list->page > 1) { /* something among them is no record */
+    if (call->ask.too_long && list->page > 1) { /* a value among them is too long for a record */
         list->page /= 2;
         read_nodes(list);
         return;
@@ -184,16 +180,16 @@ void gb_fleet_list_nodes(struct gb_fleet *fleet, struct gb_fleet_nodes *nodes) {
 
 struct sessions {
     struct gb_job job;
-    char after[GB_FLEET_KEY_SIZE]; /* the key that was read last */
+    char after[GB_FLEET_KEY_SIZE]; /* the last key that was read */
     struct gb_name node;
     struct gb_name prefix;
     size_t limit;
     size_t page;                    /* keys that are asked for at a time */
-    struct gb_fleet_session *items; /* limit of them */
+    struct gb_fleet_session *items; /* room for `limit` */
     size_t count;
     bool more;
     bool page_more;
-    struct gb_name names[SESSIONS_PAGE]; /* of the node's, whose records are read */
+    struct gb_name names[SESSIONS_PAGE]; /* the node's sessions whose records are read */
     size_t name_count;
 };
 
@@ -229,7 +225,7 @@ static void add_session(struct sessions *s, const struct gb_name *name, const st
     s->count++;
 }
 
-/* A page has been dealt with. */
+/* Reads the next page, or ends. */
 static void next_page(struct sessions *s) {
     if (s->count < s->limit && s->page_more) {
         read_sessions(s);
@@ -267,7 +263,7 @@ static void read_session_records(struct sessions *s) {
     gb_job_txn(&s->job, &txn, GB_ETCD_MEMBER, on_session_records);
 }
 
-/* "/gpubuf/F/sessions/" or "/gpubuf/F/owned/N/", with the beginning of a name behind it. */
+/* "/gpubuf/F/sessions/" or "/gpubuf/F/owned/N/", then the beginning of a name. */
 static void sessions_prefix(const struct sessions *s, const char *names, char ret[GB_FLEET_KEY_SIZE]) {
     if (s->node.s[0])
         gb_fleet_key(s->job.fleet, "owned", s->node.s, names, ret);
@@ -293,7 +289,7 @@ static void on_sessions(struct gb_etcd_call *call) {
     s->name_count = 0;
     s->page_more = kvs->more && kvs->count > 0;
     for (i = 0; i < kvs->count && i < SESSIONS_PAGE && s->count < s->limit; i++) {
-        gb_fleet_behind(kvs->items[i].key, s->after); /* even if it is no name, or the next page is this one again */
+        gb_fleet_behind(kvs->items[i].key, s->after); /* also after a key without a name, or this page is read again */
         if (!gb_fleet_name_of(kvs->items[i].key, prefix, &name))
             continue;
         if (s->node.s[0])
@@ -369,7 +365,7 @@ static uint64_t room_of(const struct gb_fleet_device *device) {
     return device->free_bytes < uncommitted ? device->free_bytes : uncommitted;
 }
 
-/* Of the device with the most. */
+/* The room of the device that has the most. */
 static uint64_t most_room(const struct gb_fleet_node *node) {
     uint64_t most = 0;
     size_t i;
@@ -411,7 +407,7 @@ size_t gb_place_choose(const struct gb_fleet_node *nodes, size_t count, const st
     size_t chosen = 0;
     size_t i;
 
-    /* A sample of the nodes that fit, each as likely as any other, without a list of them. */
+    /* Samples the nodes that fit in one pass: each is as likely as any other. */
     for (i = 0; i < count; i++) {
         enum reason reason = evaluate(&nodes[i], constraints);
         size_t at;

@@ -1,4 +1,6 @@
-/* This node's sessions against their records in the directory: one, those in doubt, and all of them after joining. */
+/* Reconciles sessions of this node with their records in the directory: one session, suspects as they come, and all
+ * sessions after joining. Only the directory makes a session another node's; what a client reports only starts a check.
+ * member.c starts the whole; the API and fleet/move add suspects. Everything runs on the fleet's thread. */
 #include "fleet/reconcile.h"
 
 #include <inttypes.h>
@@ -13,30 +15,28 @@
 
 enum gb_reconcile_result {
     GB_RECONCILED,
-    GB_RECONCILE_LATER /* the directory does not answer, or the records change all the time */
+    GB_RECONCILE_LATER /* the directory does not answer, or the records keep changing */
 };
-/* The comparison of one session with its record, embedded by its owner. A zeroed one is not open. */
+/* Reconciles one session with its record. Embedded by its owner. A zeroed one is not open. */
 struct gb_reconcile_one {
-    struct gb_fleet_session mine; /* given */
+    struct gb_fleet_session mine; /* set by the owner */
     struct gb_error error;
     bool open;
 
     struct gb_fleet *fleet;
     void (*done)(struct gb_reconcile_one *s, enum gb_reconcile_result outcome);
     struct gb_etcd_call call;
-    struct gb_fleet_session record; /* as it is written */
-    struct gb_name other;           /* the node that has it by the record as read before; "": none, or this one */
-    bool was_lost;                  /* the directory had lost it */
+    struct gb_fleet_session record; /* as it was written */
+    struct gb_name other;           /* the owner by the last reading of the record; "": none, or this node */
+    bool was_lost;                  /* the directory had lost the session */
     unsigned tries;
 };
 
-/* --- settle ------------------------------------------------------------------------------------------------------- */
+/* --- one session -------------------------------------------------------------------------------------------------- */
 
-/* One session of this node against its record in the directory: which of them is right, and what is done.
- *
- * A claim tells a session from every other one of its name. The record of a session with the same claim is this node's
- * own, of an earlier or a later moment. One with another claim is another session, and of two sessions with one name
- * the one of the higher epoch is the later. A directory that was restored is behind what its nodes know. */
+/* A claim identifies a session among all sessions of its name. A record with the same claim is of this very session, at
+ * an earlier or a later moment. A record with another claim is of another session; of the two, the one with the higher
+ * epoch is the later. A restored directory is behind what its nodes know. */
 
 #define TRIES_MAX 4
 
@@ -52,7 +52,7 @@ static void reconcile_one_cancel(struct gb_reconcile_one *s) {
     s->open = false;
 }
 
-/* --- what follows ------------------------------------------------------------------------------------------------- */
+/* --- applying the outcome ----------------------------------------------------------------------------------------- */
 
 static void drop_cached(struct gb_reconcile_one *s) {
     struct gb_fleet *fleet = s->fleet;
@@ -77,7 +77,7 @@ static void apply(struct gb_reconcile_one *s, enum gb_fleet_outcome outcome, uin
         fleet->reconcile(fleet->app, &s->mine, outcome, epoch);
 }
 
-/* What is compared may have changed since it was listed. */
+/* The session may have changed since it was listed. */
 static bool is_here(struct gb_reconcile_one *s) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_fleet_session now;
@@ -99,7 +99,7 @@ static void on_written(struct gb_etcd_call *call) {
         return;
     }
     if (call->refusal != 0 || !call->txn.succeeded) {
-        /* Something has changed in between. */
+        /* A key has changed since it was read. */
         if (++s->tries < TRIES_MAX)
             read_record(s);
         else
@@ -108,7 +108,7 @@ static void on_written(struct gb_etcd_call *call) {
     }
     drop_cached(s);
     gb_member_note_write(fleet, &s->mine.name, call->txn.revision);
-    if (!is_here(s)) { /* it was deleted meanwhile, when there was no record to delete */
+    if (!is_here(s)) { /* it was deleted meanwhile, when it had no record */
         gb_unregister_add_missing(fleet, &s->mine.name, s->mine.claim);
         finish(s, GB_RECONCILED);
         return;
@@ -123,8 +123,8 @@ static void on_written(struct gb_etcd_call *call) {
     finish(s, GB_RECONCILED);
 }
 
-/* Writes the record at that epoch over the one of that revision, 0: where none is. from: the node that has it by the
- * directory; NULL: none or this one. It must not be alive, unless it is to lose the session at any rate (`deposes`). */
+/* Writes the record at that epoch over the one of that revision; revision 0: no record. from: the other node that the
+ * directory names, or NULL. The transaction fails if that node is alive, unless `deposes` is set. */
 static void write_record(struct gb_reconcile_one *s, uint64_t epoch, int64_t revision, const struct gb_name *from,
                          bool deposes) {
     struct gb_fleet *fleet = s->fleet;
@@ -163,7 +163,7 @@ static void write_record(struct gb_reconcile_one *s, uint64_t epoch, int64_t rev
                  GB_ETCD_PROBE);
 }
 
-/* --- which is right ----------------------------------------------------------------------------------------------- */
+/* --- deciding ----------------------------------------------------------------------------------------------------- */
 
 static bool same_text(const struct gb_fleet_session *a, const struct gb_fleet_session *b) {
     const char *labels_a = a->labels[0] ? a->labels : "{}";
@@ -174,7 +174,7 @@ static bool same_text(const struct gb_fleet_session *a, const struct gb_fleet_se
            a->failover_after_s == b->failover_after_s && strcmp(labels_a, labels_b) == 0;
 }
 
-/* Whether there is nothing to settle, by what was read of the record. */
+/* Whether session and record are the same. */
 static bool matches_record(const struct gb_fleet *fleet, const struct gb_fleet_session *mine,
                            const struct gb_kvs *kvs) {
     struct gb_fleet_session there = {.name = mine->name};
@@ -184,9 +184,9 @@ static bool matches_record(const struct gb_fleet *fleet, const struct gb_fleet_s
            there.epoch == mine->epoch && same_text(&there, mine) && !mine->given;
 }
 
-/* The record is of this very session. */
+/* The record has the session's claim. */
 static void reconcile_own(struct gb_reconcile_one *s, const struct gb_fleet_session *there, int64_t revision) {
-    if (there->epoch >= s->mine.epoch) { /* holders are written by gb_fleet_set_holders alone */
+    if (there->epoch >= s->mine.epoch) { /* only gb_fleet_set_holders changes holders */
         memcpy(s->mine.holders, there->holders, sizeof(there->holders));
         s->mine.holder_count = there->holder_count;
     }
@@ -195,7 +195,7 @@ static void reconcile_own(struct gb_reconcile_one *s, const struct gb_fleet_sess
         s->was_lost = true;
         write_record(s, s->mine.epoch + 1, revision, NULL, false);
     } else if (s->mine.given) {
-        /* It was not given, and cannot be any more by what was sent before. */
+        /* It was not transferred. The new epoch fails any transaction that the process before this one sent. */
         write_record(s, there->epoch + 1, revision, NULL, false);
     } else if (!same_text(there, &s->mine)) {
         write_record(s, there->epoch, revision, NULL, false);
@@ -227,7 +227,7 @@ static void on_conceded(struct gb_etcd_call *call) {
         finish(s, GB_RECONCILE_LATER);
 }
 
-/* The session is the other's, at an epoch above this one: clients that know this one's must know that it is over. */
+/* Concedes the session to the other node, above this node's epoch: clients that know this epoch learn that it ended. */
 static void concede(struct gb_reconcile_one *s, const struct gb_fleet_session *there, int64_t revision) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_txn txn = {0};
@@ -251,9 +251,9 @@ static void concede(struct gb_reconcile_one *s, const struct gb_fleet_session *t
                  GB_ETCD_PROBE);
 }
 
-/* The record is of another node at no higher epoch: the directory was restored. Either that node has given the session
- * up since, and says so once it has looked; or the session was made again there while this node could not tell that it
- * has it. If this one's lease has never run out, it was the first. */
+/* The record names another node at no higher epoch: the directory was restored. Either that node has transferred the
+ * session since, and will release its record; or the session was created again there while this node was cut off. If
+ * this node's lease has never run out, this node was the first. */
 static void resolve_conflict(struct gb_reconcile_one *s, const struct gb_fleet_session *there, int64_t revision,
                              bool alive) {
     struct gb_fleet *fleet = s->fleet;
@@ -272,7 +272,7 @@ static void resolve_conflict(struct gb_reconcile_one *s, const struct gb_fleet_s
     else if (!lapsed)
         retry_later(s, GB_SUSPECT_CHANGED);
     else if (equal && !gb_restored_maybe(fleet))
-        supersede(s, there->epoch); /* others have told it to clients */
+        supersede(s, there->epoch); /* other nodes have redirected clients there */
     else if (equal || since_ms < 2 * ttl_ms + gb_unregister_missing_ms(fleet))
         retry_later(s, GB_SUSPECT_UNCERTAIN);
     else
@@ -299,27 +299,27 @@ static void on_record(struct gb_etcd_call *call) {
         finish(s, GB_RECONCILE_LATER);
     } else if (kvs->count == 0) {
         s->was_lost = true;
-        if (!fleet->member.lapsed) /* none but this node deletes it */
+        if (!fleet->member.lapsed) /* only this node removes it */
             gb_restored_suspect(fleet, 0);
         write_record(s, s->mine.epoch + 1, 0, NULL, false);
     } else if (!there.deleted && gb_name_equal(&there.node, &fleet->own.name) &&
                strcmp(there.claim, s->mine.claim) == 0) {
         reconcile_own(s, &there, revision);
     } else if (!there.deleted && gb_name_equal(&there.node, &fleet->own.name)) {
-        /* Another one of this node, which has only this one: what was left of a registration. */
+        /* A record of this node with another claim: the rest of an interrupted registration. */
         write_record(s, (there.epoch > s->mine.epoch ? there.epoch : s->mine.epoch) + 1, revision, NULL, false);
     } else if (!there.deleted && !gb_name_equal(&there.node, &s->other)) {
-        s->other = there.node; /* whether it is alive is to be read at the same moment */
+        s->other = there.node; /* read again, together with whether that node is alive */
         read_record(s);
     } else if (!there.deleted && there.epoch <= s->mine.epoch) {
         resolve_conflict(s, &there, revision, gb_txn_result(&call->txn, 2)->count > 0);
     } else if (there.epoch >= s->mine.epoch && gb_restored_maybe(fleet)) {
-        /* It may be one that is taken back, since its node has found that the directory was restored. */
+        /* Its node may take the record back once it finds that the directory was restored. */
         gb_suspect_add(fleet, &s->mine.name, there.epoch, GB_SUSPECT_UNCERTAIN);
         finish(s, GB_RECONCILE_LATER);
     } else if (there.epoch >= s->mine.epoch) {
         supersede(s, there.epoch);
-    } else { /* it was restored from before this node got the session */
+    } else { /* the directory was restored to before this node got the session */
         s->was_lost = true;
         write_record(s, s->mine.epoch + 1, revision, NULL, false);
     }
@@ -342,7 +342,7 @@ static void read_record(struct gb_reconcile_one *s) {
                  GB_ETCD_PROBE);
 }
 
-/* Makes record and session the same, or tells the application. done runs once, never within this. */
+/* Makes record and session the same, or reports the outcome to the application. done runs once, later. */
 static void reconcile_one_start(struct gb_reconcile_one *s, struct gb_fleet *fleet,
                                 void (*done)(struct gb_reconcile_one *s, enum gb_reconcile_result outcome)) {
     s->fleet = fleet;
@@ -355,13 +355,12 @@ static void reconcile_one_start(struct gb_reconcile_one *s, struct gb_fleet *fle
     read_record(s);
 }
 
-/* --- doubt -------------------------------------------------------------------------------------------------------- */
+/* --- suspects ----------------------------------------------------------------------------------------------------- */
 
-/* Sessions of this node that are to be compared with the directory: because a client says that it knows of a higher
- * epoch, because they have changed, or because it could not be done before. They wait here while the directory is
- * silent. What a client says changes the answers to that client alone: only the directory makes a session another's. */
+/* A suspect waits here while the directory does not answer. A client's report changes only the answers to that
+ * client. */
 
-#define REFUTED_MAX_MS 10000 /* for which a denial is believed, but for a third of the lease at most */
+#define REFUTED_MAX_MS 10000 /* for so long a refutation counts, but at most for a third of the lease */
 
 static bool is_refuted(const struct gb_fleet *fleet, const struct gb_suspect *suspect, uint64_t now_ms) {
     uint64_t third = fleet->member.ttl_s * 1000ull / 3;
@@ -408,12 +407,12 @@ void gb_fleet_reconciled(struct gb_fleet *fleet, const struct gb_name *session) 
     pthread_mutex_unlock(&fleet->lock);
 }
 
-/* The next renewal takes it up: a disk that takes nothing now does not either a moment later. */
+/* The next renewal tries again: a disk that has just failed would fail again at once. */
 void gb_fleet_reconcile_failed(struct gb_fleet *fleet, const struct gb_name *session) {
     gb_suspect_add(fleet, session, 0, GB_SUSPECT_CHANGED);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- checking suspects -------------------------------------------------------------------------------------------- */
 
 static void check_suspects(void *arg) {
     gb_suspects_check(arg);
@@ -429,7 +428,7 @@ static void drop(struct gb_fleet *fleet, const struct gb_name *session) {
     pthread_mutex_unlock(&fleet->lock);
 }
 
-/* Of those that were not looked at, the one that has waited longest. */
+/* The unchecked suspect that has waited longest. */
 static bool next_suspect(struct gb_fleet *fleet, struct gb_name *ret) {
     struct gb_suspect *best = NULL;
     struct gb_suspect *one;
@@ -454,13 +453,14 @@ static void check_later(struct gb_fleet *fleet, const char *session) {
     suspect = gb_map_get(&fleet->suspects, session);
     if (suspect) {
         suspect->checked = false;
-        suspect->seq = ++fleet->suspect_seq; /* behind the others */
+        suspect->seq = ++fleet->suspect_seq; /* after the others */
     }
     pthread_mutex_unlock(&fleet->lock);
 }
 
-/* The directory agrees with the node, or what it says was told: one that was superseded stays until that is seen to,
- * and one that was added meanwhile is looked at anew. A denial is remembered: a client that is wrong asks again. */
+/* The session is reconciled. A SUPERSEDED suspect stays until the application has set the session aside. A suspect that
+ * was added again meanwhile is checked again. A refuted report is remembered, because a client that is wrong repeats
+ * it. */
 static void resolve(struct gb_fleet *fleet, const char *session) {
     struct gb_suspect *suspect;
 
@@ -476,7 +476,7 @@ static void resolve(struct gb_fleet *fleet, const char *session) {
     pthread_mutex_unlock(&fleet->lock);
 }
 
-/* Forgets denials that are not believed any more. */
+/* Drops refuted reports that are too old to count. */
 static void drop_refuted(struct gb_fleet *fleet) {
     uint64_t now = gb_boot_ms();
     struct gb_suspect *one;
@@ -519,7 +519,7 @@ void gb_suspects_check(struct gb_fleet *fleet) {
             reconcile_one_start(s, fleet, on_checked);
             return;
         }
-        drop(fleet, &name); /* it is gone, or another's already */
+        drop(fleet, &name); /* the session is gone, or another node's already */
     }
 }
 
@@ -545,7 +545,7 @@ static void add(struct gb_fleet *fleet, const struct gb_name *session, uint64_t 
 
     gb_suspect_add(fleet, session, epoch, why);
     job = gb_job_new(fleet, sizeof(*job), start);
-    if (job) /* else the next renewal takes it up */
+    if (job) /* without memory, the next renewal checks it */
         gb_job_ask(fleet, job, NULL);
 }
 
@@ -566,28 +566,26 @@ void gb_fleet_refresh(struct gb_fleet *fleet, const struct gb_name *session) {
     add(fleet, session, 0, GB_SUSPECT_CHANGED);
 }
 
-/* --- reconcile ---------------------------------------------------------------------------------------------------- */
+/* --- all sessions ------------------------------------------------------------------------------------------------- */
 
-/* After joining: what the directory and this node say of its sessions is made the same. First the directory's: keys of
- * sessions that a crash left, and that the node has not. Then the node's: each of its sessions against its record. */
+/* After joining, first the keys below owned/ are read: a crash may have left keys of sessions that the node does not
+ * have. Then each session of the node is reconciled with its record. */
 
 #define PAGE 64
 #define OWN_PAGE 16
-
-/* --- what a crash left -------------------------------------------------------------------------------------------- */
 
 struct gb_reconcile_all {
     struct gb_fleet *fleet;
     struct gb_etcd_call call;
     void (*done)(struct gb_fleet *fleet, bool ok, const struct gb_error *why);
     struct gb_name names[PAGE];
-    struct gb_name tenants[PAGE]; /* of those that are dropped */
+    struct gb_name tenants[PAGE]; /* of the sessions that are dropped */
     size_t count;
     size_t at;
     bool more;
     char after[GB_FLEET_KEY_SIZE];
     bool drop[PAGE];
-    int64_t revision[PAGE]; /* of the session's record; 0: there is none */
+    int64_t revision[PAGE]; /* of the session's record; 0: no record */
 
     /* The node's own. */
     struct gb_fleet_session own[OWN_PAGE];
@@ -623,7 +621,8 @@ static void reconcile_send(struct gb_reconcile_all *r, struct gb_txn *txn, void 
                  GB_ETCD_PROBE);
 }
 
-/* Ends with the reason if that is no answer of the fleet's directory with `count` results behind meta. */
+/* Whether the call was answered by this fleet's directory with `count` results after meta. If not, the reconciliation
+ * ends. */
 static bool is_answer(struct gb_reconcile_all *r, size_t count) {
     struct gb_error err = r->call.error;
 
@@ -643,25 +642,25 @@ static void on_deleted(struct gb_etcd_call *call) {
     if (call->error.code != GB_OK)
         reconcile_end(r, &call->error);
     else
-        next_one(r); /* one that has changed in between is another's now */
+        next_one(r); /* a key that has changed meanwhile is another node's now */
 }
 
-/* Whether the record stays for now: it is another's, or the node has the session. One that the node may be making, or
- * whose epoch is to be kept, stays until it is unregistered. */
+/* Whether the record stays for now: it is another node's, or this node has the session. A record that this node may be
+ * making, or whose epoch must be kept, is queued for removal instead. */
 static bool stays(const struct gb_reconcile_all *r, const struct gb_name *session, const struct gb_kvs *kvs) {
     struct gb_fleet *fleet = r->fleet;
     struct gb_fleet_session there = {.name = *session};
     char made_now[20];
 
     if (gb_fleet_session_read(kvs->items[0].value, kvs->items[0].bytes, &there, NULL) < 0)
-        return true; /* of a later version, perhaps */
+        return true; /* perhaps of a later version */
     snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
     if (!gb_name_equal(&there.node, &fleet->own.name) || there.deleted ||
         (fleet->has && fleet->has(fleet->app, &there)))
         return true;
-    if (gb_restored_maybe(fleet)) /* the session went elsewhere, perhaps, and the directory has lost that */
+    if (gb_restored_maybe(fleet)) /* the session may have been transferred, and the directory has lost that */
         return gb_unregister_add_missing(fleet, &there.name, there.claim) == 0;
-    if (strncmp(there.claim, made_now, strlen(made_now)) == 0) /* it may be made at this moment */
+    if (strncmp(there.claim, made_now, strlen(made_now)) == 0) /* this process may be making the session now */
         return gb_unregister_add_missing(fleet, &there.name, there.claim) == 0;
     return gb_unregister_add_orphan(fleet, &there.name, there.claim) == 0;
 }
@@ -705,7 +704,7 @@ static void on_records(struct gb_etcd_call *call) {
     next_one(r);
 }
 
-/* Reads the records of names. */
+/* Reads the records of r->names. */
 static void read_records(struct gb_reconcile_all *r, void (*done)(struct gb_etcd_call *call)) {
     struct gb_txn txn = {0};
     char key[GB_FLEET_KEY_SIZE];
@@ -762,7 +761,7 @@ static void read_page(struct gb_reconcile_all *r) {
 
 static void next_own(struct gb_reconcile_all *r);
 
-/* One that could not be settled now, as a node that is to say something is not there yet, is tried again later. */
+/* A session that cannot be reconciled now, because another node has not rejoined yet, becomes a suspect. */
 static void on_own(struct gb_reconcile_one *s, enum gb_reconcile_result outcome) {
     struct gb_reconcile_all *r = gb_container_of(s, struct gb_reconcile_all, one);
 
@@ -804,7 +803,7 @@ static void on_own_records(struct gb_etcd_call *call) {
     next_own(r);
 }
 
-/* Of the next ones, of which most are as they should be. */
+/* Reads the records of the next sessions at once: most of them match. */
 static void own_page(struct gb_reconcile_all *r) {
     struct gb_fleet *fleet = r->fleet;
     size_t i;
@@ -823,7 +822,7 @@ static void own_page(struct gb_reconcile_all *r) {
         reconcile_end(r, NULL);
 }
 
-/* --- the beginning ------------------------------------------------------------------------------------------------ */
+/* --- starting ----------------------------------------------------------------------------------------------------- */
 
 struct gb_reconcile_all *gb_reconcile_all_start(struct gb_fleet *fleet, void (*done)(struct gb_fleet *fleet, bool ok,
                                                                                      const struct gb_error *why)) {

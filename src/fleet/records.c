@@ -88,7 +88,7 @@ bool gb_fleet_labels_match(const char *labels, const char *select) {
 
 /* --- members ------------------------------------------------------------------------------------------------------ */
 
-/* One of this daemon, or of a later one that says more in it; parsed, a long text takes many times its length. */
+/* A later version may write longer records. The limit protects memory: a parsed text takes many times its length. */
 #define TEXT_MAX (16 * GB_FLEET_NODE_RECORD_MAX)
 
 static json_t *load(const char *text, size_t n) {
@@ -101,7 +101,7 @@ static json_t *load(const char *text, size_t n) {
     return root;
 }
 
-/* The record that is there, or an empty one. */
+/* The parsed old record, or an empty one. */
 static json_t *begin(const char *old) {
     json_t *root = old ? load(old, strlen(old)) : NULL;
 
@@ -124,7 +124,7 @@ static char *end(json_t *root, int failed, size_t most, const char *what, struct
     return text;
 }
 
-/* A text that fits, without control characters; one that is left out is "". */
+/* Reads a text that fits and has no control characters. Absent: "". */
 static bool read_text(const json_t *object, const char *key, char *ret, size_t size) {
     const json_t *value = json_object_get(object, key);
     const char *text = value ? json_string_value(value) : "";
@@ -153,7 +153,7 @@ static bool read_number(const json_t *value, uint64_t *ret) {
     return true;
 }
 
-/* A number as text, since programs that read JSON round numbers of 64 bits. */
+/* Writes a number as text, because many programs round JSON numbers of 64 bits. */
 static bool read_uuid(const json_t *object, uint64_t *ret) {
     const char *text = json_string_value(json_object_get(object, "uuid"));
 
@@ -321,7 +321,7 @@ int gb_fleet_alive_read(const char *text, size_t n, struct gb_fleet_alive *ret, 
         root && read_uuid(root, &ret->uuid) && read_number(json_object_get(root, "incarnation"), &ret->incarnation) &&
         ret->incarnation > 0 && state && read_numbers(json_object_get(root, "free"), ret->free_bytes, &ret->count) &&
         read_numbers(json_object_get(root, "committed"), ret->committed_bytes, &committed) && committed == ret->count;
-    /* A state of a later version is one that takes no sessions, for all that this one knows. */
+    /* An unknown state is of a later version: it counts as one that takes no sessions. */
     ret->draining = valid && strcmp(state, "ready") != 0;
     json_decref(root);
     if (valid)
@@ -357,7 +357,7 @@ char *gb_fleet_alive_write(const struct gb_fleet_alive *alive, const char *old, 
 void gb_fleet_node_set_alive(struct gb_fleet_node *node, const struct gb_fleet_alive *alive) {
     size_t i;
 
-    /* A lease of another machine with that name says nothing of this one. */
+    /* alive/N may be of another machine with that name. */
     if (alive->uuid != node->uuid)
         return;
     node->alive = true;
@@ -371,7 +371,7 @@ void gb_fleet_node_set_alive(struct gb_fleet_node *node, const struct gb_fleet_a
 
 /* --- sessions ----------------------------------------------------------------------------------------------------- */
 
-/* One that is not as it should be is none. */
+/* A malformed holder is left out. */
 static void read_former(const json_t *former, struct gb_fleet_former *ret) {
     if (!former || !read_name(json_object_get(former, "node"), &ret->node) ||
         !read_number(json_object_get(former, "epoch"), &ret->epoch) || ret->epoch == 0 ||
@@ -446,7 +446,7 @@ bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret) {
     return true;
 }
 
-/* What another version has written, which stays there. */
+/* Keeps the members that another version has written. */
 static void read_later(const json_t *root, char ret[GB_FLEET_LATER_SIZE]) {
     static const char *const known[] = {
         "node",     "epoch",   "claim",  "on_partition", "labels", "quota", "tenant", "failover_after_s",

@@ -1,5 +1,5 @@
-/* What all parts of the fleet share: keys and records as they stand in the directory, the node's state, doubts, and
- * the jobs that asks wait for. The fleet's thread alone changes what is not below the lock. */
+/* What all parts of the fleet share: keys of the directory, the node's state and lease, suspects, and the jobs that
+ * asks wait for. Only the fleet's thread changes what the lock does not guard. All files of src/fleet call this one. */
 #include "fleet/state.h"
 
 #include <stdio.h>
@@ -150,11 +150,8 @@ const char *gb_fleet_own_url(const struct gb_fleet *fleet, const struct gb_name 
 
 /* --- the lease ---------------------------------------------------------------------------------------------------- */
 
-/* How this node stands with the directory: until when its lease lives, and whether it is sure of its sessions. */
-
-#define STEP_MAX_MS 30000 /* between two renewals, and between two tries to join */
-
-#define MARGIN_MAX_MS 2000 /* before the end of the lease, in which the node is not sure of its sessions any more */
+#define STEP_MAX_MS 30000  /* between two renewals, and between two tries to join */
+#define MARGIN_MAX_MS 2000 /* the lease stops being valid so long before it may run out */
 
 uint64_t gb_member_third_ms(const struct gb_fleet *fleet) {
     uint64_t third = fleet->member.ttl_s * 1000ull / 3;
@@ -179,7 +176,7 @@ void gb_member_update_validity(struct gb_fleet *fleet) {
                  m->held && m->reconciled && m->deadline_ms > margin ? m->deadline_ms - margin : 0);
 }
 
-/* Sessions that stop are not served until they were compared again. */
+/* Sessions with on_partition "stop" are not served until they are reconciled again. */
 static void invalidate(struct gb_fleet *fleet) {
     fleet->member.reconciled = false;
     gb_member_update_validity(fleet);
@@ -239,13 +236,12 @@ int gb_own_record_check(const struct gb_fleet *fleet, const struct gb_fleet_sess
 
 /* --- a directory that was restored -------------------------------------------------------------------------------- */
 
-/* Whether the directory is what it was. One that was restored from a snapshot, or given old files, has lost what nodes
- * wrote since, and says so in no answer. But its processes were started anew, so that all connections to it have ended,
- * and its revision may have gone back. Then each node compares all its sessions with their records again. For as long
- * as that may take the slowest, a lease's time and some seconds, what is not there may be there again in a moment:
- * nothing is said to be absent, and no name is given or freed. */
+/* A directory that was restored from a snapshot has lost what nodes wrote since, and no answer says so. Two signs
+ * remain: all connections to it have ended, and its revision may have gone back. On such a sign each node reconciles
+ * all its sessions again. The slowest node needs the time of a lease and some seconds. For that long the directory is
+ * suspect: no session is reported as absent, and no name is assigned or freed. */
 
-#define JOINING_S 5 /* what a node that has lost its lease needs beyond a lease's time, which may be short */
+#define JOINING_S 5 /* what a node that has lost its lease needs beyond a lease's time */
 
 static void suspect(void *arg, bool certain, unsigned for_s) {
     struct gb_fleet *fleet = arg;
@@ -254,7 +250,7 @@ static void suspect(void *arg, bool certain, unsigned for_s) {
     uint64_t until = now + (for_s > 0 ? for_s : m->ttl_s + JOINING_S) * 1000ull;
     bool began = now >= atomic_load(&fleet->suspect_until_ms);
 
-    /* A hub says the same with each answer: that is one doubt. */
+    /* A hub repeats it with each answer: that is one suspicion. */
     if (until > atomic_load(&fleet->suspect_until_ms))
         atomic_store(&fleet->suspect_until_ms, until);
     if (for_s > 0 && !began && !certain)
@@ -309,7 +305,7 @@ static void on_space(struct gb_etcd_call *call) {
     gb_member_update_state(fleet);
 }
 
-/* A directory that is out of space refuses each transaction that could write, and this one never does. */
+/* A directory that is out of space refuses every transaction that could write. This one could, and never does. */
 void gb_member_check_space(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
     struct gb_txn txn = {0};
@@ -329,9 +325,7 @@ void gb_member_check_space(struct gb_fleet *fleet) {
                  GB_ETCD_PROBE);
 }
 
-/* --- doubts ------------------------------------------------------------------------------------------------------- */
-
-/* Doubts as they are noted; they are settled one behind the other. */
+/* --- suspects ----------------------------------------------------------------------------------------------------- */
 
 #define SUSPECTS_MAX 4096
 
@@ -357,10 +351,10 @@ void gb_suspect_add(struct gb_fleet *fleet, const struct gb_name *session, uint6
     suspect = gb_map_get(&fleet->suspects, session->s);
     if (!suspect)
         suspect = new_suspect(fleet, session);
-    if (suspect) { /* else the next joining finds it */
-        /* One that is being looked at is not looked at anew for what is known. */
+    if (suspect) { /* without memory, the next joining finds it */
+        /* A suspect that is being checked is checked again only if something new is known. */
         if (why == GB_SUSPECT_CHANGED || why > suspect->why || epoch > suspect->epoch) {
-            suspect->checked = why == GB_SUSPECT_SUPERSEDED; /* that is what the look has found */
+            suspect->checked = why == GB_SUSPECT_SUPERSEDED; /* the check has found that */
             suspect->seq = ++fleet->suspect_seq;
         }
         if (why > suspect->why)
@@ -399,8 +393,6 @@ uint64_t gb_suspect_conflict(struct gb_fleet *fleet, const struct gb_name *sessi
 
 /* --- job ---------------------------------------------------------------------------------------------------------- */
 
-/* Asks and the work for them: handed over by any thread, done and answered on the fleet's. */
-
 void *gb_job_new(struct gb_fleet *fleet, size_t size, void (*start)(struct gb_job *job)) {
     struct gb_job *job = calloc(1, size);
 
@@ -438,7 +430,7 @@ void gb_job_ask(struct gb_fleet *fleet, struct gb_job *job, struct gb_fleet_ask 
     gb_http_client_wake(fleet->client);
 }
 
-/* Answers all asks of the job. done runs without the lock, and gb_fleet_cancel waits for it. */
+/* Answers all asks of the job. done runs without the lock; gb_fleet_cancel waits for it. */
 static void answer(struct gb_job *job) {
     struct gb_fleet *fleet = job->fleet;
     struct gb_fleet_ask *ask;
@@ -523,7 +515,7 @@ void gb_fleet_cancel(struct gb_fleet *fleet, struct gb_fleet_ask *ask) {
 
 /* --- the thread's side -------------------------------------------------------------------------------------------- */
 
-/* Answers asks that found no memory. */
+/* Answers the asks that had no memory for a job. */
 static void refuse(struct gb_fleet *fleet, bool stopping) {
     fleet->refused.error = GB_ERROR_INIT;
     gb_error_set(&fleet->refused.error, stopping ? GB_ERR_DRAINING : GB_ERR_SATURATED, "no memory to ask the fleet");

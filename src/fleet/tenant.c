@@ -1,5 +1,6 @@
-/* Tenants of the fleet: their records and the bytes that their sessions may have in all, kept by transactions of the
- * directory that depend on what was read. */
+/* Tenants: their limits, and the sum of their sessions' quotas, which never exceeds the limit. Each transaction that
+ * adds bytes compares the tenant with what was read, and touches it. owner.c adds these parts to its transactions; the
+ * API lists and changes tenants. */
 #include "fleet/tenant.h"
 
 #include <inttypes.h>
@@ -268,7 +269,7 @@ void gb_fleet_set_tenant(struct gb_fleet *fleet, struct gb_fleet_tenant_set *set
 
 struct resizing {
     struct gb_job job;
-    struct gb_fleet_session session; /* with the quota that it is to have */
+    struct gb_fleet_session session; /* with its new quota */
     unsigned tries;
 };
 

@@ -1,5 +1,6 @@
-/* Tickets: what was permitted at one node, for another, signed with a key that all nodes have. The keys stand in the
- * directory, one for each day, made by the first node that finds none. */
+/* Tickets: a permission by one node for a request at another, signed with a key that all nodes share. The directory has
+ * one key for each day, made by the first node that finds no key of that day. The API makes and checks tickets;
+ * member.c reads and rotates the keys. */
 #include "fleet/ticket.h"
 
 #include <gnutls/crypto.h>
@@ -43,7 +44,7 @@ void gb_ticket_keys_add(struct gb_ticket_keys *keys, const struct gb_ticket_key 
     keys->count++;
 }
 
-/* The newest that others know too, or the oldest of those that they may not know yet. */
+/* The newest key that all nodes have had time to read, or else the oldest key. */
 static const struct gb_ticket_key *signing_key(const struct gb_ticket_keys *keys, int64_t now_s) {
     size_t i;
 
@@ -62,7 +63,7 @@ static const struct gb_ticket_key *find_key(const struct gb_ticket_keys *keys, u
     return NULL;
 }
 
-/* A part with its length before it, so that no two lists of parts give the same bytes. */
+/* Adds a part after its length, so that no two lists of parts give the same bytes. */
 static int add(gnutls_hmac_hd_t mac, const char *part) {
     char length[24];
     int n = snprintf(length, sizeof(length), "%zu:", strlen(part));
@@ -191,8 +192,6 @@ int gb_ticket_check(const struct gb_ticket_keys *keys, int64_t now_s, const stru
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
-/* The keys of tickets in the directory: one for each day, made by the first node that finds none, and read by all. */
-
 void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
     struct gb_ticket_keys keys = {0};
     struct gb_ticket_key key;
@@ -230,7 +229,7 @@ static void delete_old_keys(struct gb_fleet *fleet, struct gb_txn *txn, const st
 char *gb_keys_rotation(struct gb_fleet *fleet) {
     int64_t now_s = gb_etcd_now_s(&fleet->etcd);
     uint64_t slot = (uint64_t)now_s / GB_TICKET_SLOT_S;
-    const struct gb_ticket_keys *keys = &fleet->keys; /* this thread alone changes them */
+    const struct gb_ticket_keys *keys = &fleet->keys; /* only this thread changes them */
     struct gb_txn txn = {0};
     unsigned char bytes[32];
     char key[GB_FLEET_KEY_SIZE];
@@ -253,8 +252,6 @@ char *gb_keys_rotation(struct gb_fleet *fleet) {
 }
 
 /* --- tickets of this node ----------------------------------------------------------------------------------------- */
-
-/* Tickets of this node. */
 
 int gb_fleet_ticket_make(struct gb_fleet *fleet, const char *method, const char *path, const char *query,
                          const struct gb_name *node, const char *who, char ret[GB_FLEET_TICKET_SIZE],
