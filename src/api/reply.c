@@ -19,8 +19,6 @@
 
 /* Records and numbers as JSON. Nothing waits here, and nothing is kept. */
 
-static void render_session_members(struct gb_json_writer *out, const struct gb_session_view *view);
-
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 void gb_render_failures(struct gb_json_writer *out, const uint64_t failure[GB_FAILURES], enum gb_failed what) {
@@ -115,12 +113,6 @@ void gb_api_process(struct gb_api *api, struct gb_process *ret) {
 
 /* --- records ------------------------------------------------------------------------------------------------------ */
 
-void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
-    gb_json_open(out, key, '{');
-    render_session_members(out, view);
-    gb_json_close(out, '}');
-}
-
 void gb_render_owned(struct gb_json_writer *out, const struct gb_fleet_session *session) {
     size_t i;
 
@@ -171,9 +163,10 @@ static void render_registration(struct gb_json_writer *out, const struct gb_sess
 #define GB_JSON_PUT_durability(out, key, v) gb_json_put_string(out, key, gb_durability_name(v))
 #define GB_JSON_PUT_spill(out, key, v) gb_json_put_string(out, key, gb_spill_name(v))
 
-static void render_session_members(struct gb_json_writer *out, const struct gb_session_view *view) {
+void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
 
+    gb_json_open(out, key, '{');
     gb_json_put_string(out, "name", rec->name.s);
 #define SHOW_PLACE(type, key, v)
 #define SHOW_FLEET(type, key, v)
@@ -192,6 +185,7 @@ static void render_session_members(struct gb_json_writer *out, const struct gb_s
     gb_json_put_time(out, "created_at", rec->created_at_us);
     gb_json_put_time(out, "updated_at", rec->updated_at_us);
     render_registration(out, rec);
+    gb_json_close(out, '}');
 }
 
 void gb_render_device_id(struct gb_json_writer *out, const char *key, const struct gb_api *api, int device) {

@@ -19,10 +19,6 @@
 #include "core/core.h"
 #include "http/message/fields.h"
 
-static void key_body_unread(const struct gb_http_request *request, char *out);
-static enum gb_step key_sink_compare(struct gb_request_hooks *hooks, struct gb_http_request *request,
-                                     struct gb_error *err);
-
 /* --- bytes on disk ------------------------------------------------------------------------------------------------ */
 
 /* How long a request waits without "Prefer: wait", unless --wait-max is less. */
@@ -237,6 +233,12 @@ static int identify_key(const struct gb_http_request *request, struct gb_key *re
     return identify_former(bearer, in_session ? view.rec.id : 0, key, len, ret, err);
 }
 
+/* Writes GB_KEY_BODY characters and a NUL: a body that has not been read. */
+static void key_body_unread(const struct gb_http_request *request, char *out) {
+    snprintf(out, GB_KEY_BODY + 1, "-------%c%016" PRIx64, request->has_content_length ? 'l' : 'c',
+             request->has_content_length ? request->content_length : 0);
+}
+
 /* What the request asks for. The first letter is no digit, which tells it from a former one. */
 static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
     /* Without the ticket and the way through the fleet, which are others when it is sent again. */
@@ -386,114 +388,6 @@ static enum gb_step idempotency_repeat(struct gb_request_hooks *hooks, struct gb
     return repeat(hooks, response, err) < 0 ? GB_STEP_ERROR : GB_STEP_REPLY;
 }
 
-/* Claims the key. Returns WAIT when it is claimed, REPLY when the response is filled with the first reply, ERROR, or
- * BODY to compare the body with that of the first request. */
-static enum gb_step idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
-                                      struct gb_http_response *response, struct gb_error *err) {
-    if (identify(request, &hooks->key, err) < 0 || gb_key_claim(hooks->api->core, &hooks->key, &hooks->first, err) < 0)
-        return GB_STEP_ERROR;
-    hooks->claimed = hooks->first.state == GB_KEY_CLAIMED;
-    if (hooks->claimed)
-        return GB_STEP_WAIT;
-    return hooks->first.body[0] && hooks->first.state != GB_KEY_UNDER_WAY ? key_sink_compare(hooks, request, err)
-                                                                          : idempotency_repeat(hooks, response, err);
-}
-
-/* A success, or a refusal that trying again does not change. Bytes that were damaged on their way may come again. */
-static bool is_final(const struct gb_request_hooks *hooks, const struct gb_http_response *response) {
-    int status = hooks->step == GB_STEP_ERROR ? gb_code_status(hooks->error.code) : response->status;
-
-    if (hooks->step == GB_STEP_REPLY)
-        return status >= 200 && status < 300;
-    return status >= 400 && status < 500 && !gb_error_retryable(&hooks->error) && status != 401 && status != 403 &&
-           hooks->error.code != GB_ERR_DIGEST_MISMATCH;
-}
-
-static void saved(void *arg, const struct gb_error *error) {
-    struct gb_saving *s = arg;
-    struct gb_http_request *request = s->request;
-
-    (void)error; /* the key knows: the reply is given all the same, and not again */
-    atomic_store(&s->finished, true);
-    saving_unref(s);
-    gb_http_wake(request);
-    gb_http_request_unref(request);
-}
-
-static struct gb_saving *saving_new(struct gb_http_request *request) {
-    struct gb_saving *s = calloc(1, sizeof(*s));
-
-    if (s) {
-        atomic_init(&s->refs, 2);
-        s->request = gb_http_request_ref(request);
-    }
-    return s;
-}
-
-bool gb_request_hooks_intend(struct gb_http_request *request, const char *note) {
-    struct gb_request_hooks *hooks = request->hooks;
-    struct gb_store_mark mark = gb_request_hooks_mark(request);
-
-    if (!mark.key[0])
-        return true;
-    if (!hooks->intent) {
-        hooks->intent = saving_new(request);
-        if (!hooks->intent)
-            return true;
-        gb_key_intend(hooks->api->core, &mark, note, saved, hooks->intent);
-    }
-    return atomic_load(&hooks->intent->finished);
-}
-
-static enum gb_step resume_nothing(struct gb_http_request *request, struct gb_http_response *response,
-                                   struct gb_error *err) {
-    (void)request;
-    (void)response;
-    (void)err;
-    return GB_STEP_WAIT;
-}
-
-/* Ends the key after the handler has ended with hooks->step and hooks->error. Returns true when the response is
- * complete and its write to the database has begun: request->resume is set, and the reply waits. */
-static bool idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *request,
-                            struct gb_http_response *response) {
-    struct gb_core *core = hooks->api->core;
-    struct gb_saving *s = NULL;
-    struct gb_idempotency_reply *answer = NULL;
-
-    hooks->claimed = false;
-    if (is_final(hooks, response)) {
-        if (hooks->step == GB_STEP_ERROR)
-            gb_http_problem(response, request, &hooks->error);
-        answer = capture(response);
-        s = answer ? saving_new(request) : NULL;
-    }
-    if (!s) {
-        gb_idempotency_reply_unref(answer);
-        gb_key_give_up(core, &hooks->key, hooks->done || hooks->step == GB_STEP_REPLY);
-        return false;
-    }
-    hooks->step = GB_STEP_REPLY;
-    hooks->saving = s;
-    request->resume = resume_nothing;
-    request->deadline_ns = 0;
-    gb_key_keep(core, &hooks->key, answer, saved, s);
-    return !request->timed_out;
-}
-
-/* Tells whether that write has ended. */
-static bool idempotency_saved(const struct gb_request_hooks *hooks) {
-    return atomic_load(&hooks->saving->finished);
-}
-
-static void idempotency_free(struct gb_request_hooks *hooks) {
-    saving_unref(hooks->saving);
-    saving_unref(hooks->intent);
-    gb_idempotency_reply_unref(hooks->first.answer);
-    if (hooks->claimed)
-        gb_key_give_up(hooks->api->core, &hooks->key, hooks->began);
-}
-
 /* --- the body of a request with a key ----------------------------------------------------------------------------- */
 
 /* The body of a streamed request with a key: its length and checksum, as it is received, belong to what the request
@@ -510,12 +404,6 @@ struct sink {
     uint64_t bytes;
     uint32_t crc;
 };
-
-/* Writes GB_KEY_BODY characters and a NUL: a body that has not been read. */
-static void key_body_unread(const struct gb_http_request *request, char *out) {
-    snprintf(out, GB_KEY_BODY + 1, "-------%c%016" PRIx64, request->has_content_length ? 'l' : 'c',
-             request->has_content_length ? request->content_length : 0);
-}
 
 static void describe(const struct sink *s, char *out) {
     snprintf(out, GB_KEY_BODY + 1, "%08" PRIx32 "%016" PRIx64, s->crc, s->bytes);
@@ -638,6 +526,116 @@ static enum gb_step key_sink_compare(struct gb_request_hooks *hooks, struct gb_h
         return GB_STEP_BODY;
     sink_free(&s->sink);
     return GB_STEP_ERROR;
+}
+
+/* --- a key from claim to reply ------------------------------------------------------------------------------------ */
+
+/* Claims the key. Returns WAIT when it is claimed, REPLY when the response is filled with the first reply, ERROR, or
+ * BODY to compare the body with that of the first request. */
+static enum gb_step idempotency_begin(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                                      struct gb_http_response *response, struct gb_error *err) {
+    if (identify(request, &hooks->key, err) < 0 || gb_key_claim(hooks->api->core, &hooks->key, &hooks->first, err) < 0)
+        return GB_STEP_ERROR;
+    hooks->claimed = hooks->first.state == GB_KEY_CLAIMED;
+    if (hooks->claimed)
+        return GB_STEP_WAIT;
+    return hooks->first.body[0] && hooks->first.state != GB_KEY_UNDER_WAY ? key_sink_compare(hooks, request, err)
+                                                                          : idempotency_repeat(hooks, response, err);
+}
+
+/* A success, or a refusal that trying again does not change. Bytes that were damaged on their way may come again. */
+static bool is_final(const struct gb_request_hooks *hooks, const struct gb_http_response *response) {
+    int status = hooks->step == GB_STEP_ERROR ? gb_code_status(hooks->error.code) : response->status;
+
+    if (hooks->step == GB_STEP_REPLY)
+        return status >= 200 && status < 300;
+    return status >= 400 && status < 500 && !gb_error_retryable(&hooks->error) && status != 401 && status != 403 &&
+           hooks->error.code != GB_ERR_DIGEST_MISMATCH;
+}
+
+static void saved(void *arg, const struct gb_error *error) {
+    struct gb_saving *s = arg;
+    struct gb_http_request *request = s->request;
+
+    (void)error; /* the key knows: the reply is given all the same, and not again */
+    atomic_store(&s->finished, true);
+    saving_unref(s);
+    gb_http_wake(request);
+    gb_http_request_unref(request);
+}
+
+static struct gb_saving *saving_new(struct gb_http_request *request) {
+    struct gb_saving *s = calloc(1, sizeof(*s));
+
+    if (s) {
+        atomic_init(&s->refs, 2);
+        s->request = gb_http_request_ref(request);
+    }
+    return s;
+}
+
+bool gb_request_hooks_intend(struct gb_http_request *request, const char *note) {
+    struct gb_request_hooks *hooks = request->hooks;
+    struct gb_store_mark mark = gb_request_hooks_mark(request);
+
+    if (!mark.key[0])
+        return true;
+    if (!hooks->intent) {
+        hooks->intent = saving_new(request);
+        if (!hooks->intent)
+            return true;
+        gb_key_intend(hooks->api->core, &mark, note, saved, hooks->intent);
+    }
+    return atomic_load(&hooks->intent->finished);
+}
+
+static enum gb_step resume_nothing(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    (void)request;
+    (void)response;
+    (void)err;
+    return GB_STEP_WAIT;
+}
+
+/* Ends the key after the handler has ended with hooks->step and hooks->error. Returns true when the response is
+ * complete and its write to the database has begun: request->resume is set, and the reply waits. */
+static bool idempotency_end(struct gb_request_hooks *hooks, struct gb_http_request *request,
+                            struct gb_http_response *response) {
+    struct gb_core *core = hooks->api->core;
+    struct gb_saving *s = NULL;
+    struct gb_idempotency_reply *answer = NULL;
+
+    hooks->claimed = false;
+    if (is_final(hooks, response)) {
+        if (hooks->step == GB_STEP_ERROR)
+            gb_http_problem(response, request, &hooks->error);
+        answer = capture(response);
+        s = answer ? saving_new(request) : NULL;
+    }
+    if (!s) {
+        gb_idempotency_reply_unref(answer);
+        gb_key_give_up(core, &hooks->key, hooks->done || hooks->step == GB_STEP_REPLY);
+        return false;
+    }
+    hooks->step = GB_STEP_REPLY;
+    hooks->saving = s;
+    request->resume = resume_nothing;
+    request->deadline_ns = 0;
+    gb_key_keep(core, &hooks->key, answer, saved, s);
+    return !request->timed_out;
+}
+
+/* Tells whether that write has ended. */
+static bool idempotency_saved(const struct gb_request_hooks *hooks) {
+    return atomic_load(&hooks->saving->finished);
+}
+
+static void idempotency_free(struct gb_request_hooks *hooks) {
+    saving_unref(hooks->saving);
+    saving_unref(hooks->intent);
+    gb_idempotency_reply_unref(hooks->first.answer);
+    if (hooks->claimed)
+        gb_key_give_up(hooks->api->core, &hooks->key, hooks->began);
 }
 
 /* --- around a handler --------------------------------------------------------------------------------------------- */

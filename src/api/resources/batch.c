@@ -48,8 +48,6 @@ struct gb_batch {
     struct gb_transaction_batch *transactions;
 };
 
-static void batch_unref(struct gb_batch *batch);
-
 /* --- the question ------------------------------------------------------------------------------------------------- */
 
 /* Reads and checks a batch as a whole, and puts its operations into waves. */
@@ -330,6 +328,23 @@ static int read_list(struct gb_batch *batch, struct gb_error *err) {
     return read_items(batch, list, err);
 }
 
+static void batch_unref(struct gb_batch *batch) {
+    size_t i;
+
+    if (atomic_fetch_sub(&batch->refs, 1) != 1)
+        return;
+    for (i = 0; batch->items && i < batch->count; i++) {
+        if (batch->items[i].call)
+            gb_call_unref(&batch->items[i].call->base);
+        gb_copy_source_done(&batch->items[i].source);
+    }
+    gb_transaction_batch_unref(batch->transactions);
+    json_decref(batch->root);
+    gb_http_request_unref(batch->request);
+    free(batch->items);
+    free(batch);
+}
+
 /* Reads and checks the whole batch. Returns NULL with *err, which names the wrong operation. */
 static struct gb_batch *batch_read(struct gb_http_request *request, struct gb_error *err) {
     struct gb_batch *batch = calloc(1, sizeof(*batch));
@@ -349,23 +364,6 @@ static struct gb_batch *batch_read(struct gb_http_request *request, struct gb_er
         return batch;
     batch_unref(batch);
     return NULL;
-}
-
-static void batch_unref(struct gb_batch *batch) {
-    size_t i;
-
-    if (atomic_fetch_sub(&batch->refs, 1) != 1)
-        return;
-    for (i = 0; batch->items && i < batch->count; i++) {
-        if (batch->items[i].call)
-            gb_call_unref(&batch->items[i].call->base);
-        gb_copy_source_done(&batch->items[i].source);
-    }
-    gb_transaction_batch_unref(batch->transactions);
-    json_decref(batch->root);
-    gb_http_request_unref(batch->request);
-    free(batch->items);
-    free(batch);
 }
 
 /* --- the run ------------------------------------------------------------------------------------------------------ */

@@ -70,11 +70,17 @@ struct gb_memory_map {
     uint64_t events_end;
 };
 
-static void memory_map_done(struct gb_memory_map *map);
-
 /* --- the layout --------------------------------------------------------------------------------------------------- */
 
 #define CHUNK 256
+
+static void memory_map_done(struct gb_memory_map *map) {
+    free(map->spans);
+    free(map->segments);
+    free(map->owners);
+    free(map->names);
+    *map = (struct gb_memory_map){.span_count = 0};
+}
 
 static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
@@ -348,14 +354,6 @@ static int memory_map_read(struct gb_core *core, uint64_t events, struct gb_memo
     }
     *ret = map;
     return 0;
-}
-
-static void memory_map_done(struct gb_memory_map *map) {
-    free(map->spans);
-    free(map->segments);
-    free(map->owners);
-    free(map->names);
-    *map = (struct gb_memory_map){.span_count = 0};
 }
 
 /* --- snapshots ---------------------------------------------------------------------------------------------------- */

@@ -31,11 +31,6 @@
 /* The fields of a copy, whatever its source. */
 #define GB_COPY_OR_PULL_FIELDS GB_COPY_FIELDS " kind pool device durability"
 
-static void pull_nodes_drop(struct gb_pull_params *params);
-static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call,
-                                  void (*more)(struct gb_json_writer *out, const void *call),
-                                  struct gb_http_response *response, struct gb_error *err);
-
 /* --- where they are ----------------------------------------------------------------------------------------------- */
 
 /* The node that has that origin, or NULL. */
@@ -275,6 +270,14 @@ static int take_seeker(const struct gb_http_request *request, const struct gb_na
 
 /* --- both --------------------------------------------------------------------------------------------------------- */
 
+/* Frees what pull_nodes_take has set, where no pull takes it. */
+static void pull_nodes_drop(struct gb_pull_params *params) {
+    if (params->ticket.free_arg)
+        params->ticket.free_arg(params->ticket.arg);
+    if (params->failover.free_arg)
+        params->failover.free_arg(params->failover.arg);
+}
+
 /* The client may read at that node what it may read here, as a redirect would have it: sets the ticket, and where else
  * the pull may go on. by_name: the source's session is one of the directory; else it is so if the node is its owner,
  * or says so. With a token of the source nothing is set: that tells what the client may there, and nowhere else.
@@ -296,14 +299,6 @@ static int pull_nodes_take(const struct gb_http_request *request, const struct g
         return 0;
     pull_nodes_drop(params);
     return -1;
-}
-
-/* Frees what pull_nodes_take has set, where no pull takes it. */
-static void pull_nodes_drop(struct gb_pull_params *params) {
-    if (params->ticket.free_arg)
-        params->ticket.free_arg(params->ticket.arg);
-    if (params->failover.free_arg)
-        params->failover.free_arg(params->failover.arg);
 }
 
 /* --- pulls -------------------------------------------------------------------------------------------------------- */
@@ -422,6 +417,26 @@ static int read_pull(const struct gb_http_request *request, const json_t *body, 
 }
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
+
+/* 201 or 200 with the buffer's members, and those that `more` adds, which gets call. NULL: none. */
+static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call,
+                                  void (*more)(struct gb_json_writer *out, const void *call),
+                                  struct gb_http_response *response, struct gb_error *err) {
+    struct gb_json_writer out = {0};
+    char etag[GB_ETAG_SIZE];
+
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0 ||
+        (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
+                                                  request->param[0].s, call->buffer.name.s) < 0) ||
+        gb_add_timing(request, &call->times, response, err) < 0)
+        return GB_STEP_ERROR;
+    gb_json_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
+    if (more)
+        more(&out, call);
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, call->created ? 201 : 200, response, err);
+}
 
 static void render_pulled(struct gb_json_writer *out, const void *result) {
     const struct gb_pull_numbers *numbers = &((const struct gb_pull_call *)result)->numbers;
@@ -616,26 +631,6 @@ static enum gb_step api_buffer_pull(struct gb_http_request *request, const json_
 /* --- writes ------------------------------------------------------------------------------------------------------- */
 
 /* POST /v1/sessions/{session}/buffers/{buffer}/{copy,fill}: writes that the device makes. */
-
-/* 201 or 200 with the buffer's members, and those that `more` adds, which gets call. NULL: none. */
-static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call,
-                                  void (*more)(struct gb_json_writer *out, const void *call),
-                                  struct gb_http_response *response, struct gb_error *err) {
-    struct gb_json_writer out = {0};
-    char etag[GB_ETAG_SIZE];
-
-    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0 ||
-        (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
-                                                  request->param[0].s, call->buffer.name.s) < 0) ||
-        gb_add_timing(request, &call->times, response, err) < 0)
-        return GB_STEP_ERROR;
-    gb_json_open(&out, NULL, '{');
-    gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
-    if (more)
-        more(&out, call);
-    gb_json_close(&out, '}');
-    return gb_reply_json(&out, call->created ? 201 : 200, response, err);
-}
 
 static void render_way(struct gb_json_writer *out, const void *call) {
     gb_json_put_string(out, "way", gb_copy_way_name(((const struct gb_buffer_call *)call)->way));

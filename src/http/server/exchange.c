@@ -23,8 +23,6 @@
 #include "http/server/state.h"
 #include "http/tls/tls.h"
 
-static void reply_release(struct gb_exchange *ex);
-
 /* --- reply memory ------------------------------------------------------------------------------------------------- */
 
 /* An action is done before its reply is made, and a client that does not know would ask for it again: so only replies
@@ -58,6 +56,14 @@ static uint64_t share_of(const struct gb_http_server *server, bool is_long) {
 /* Of a share, for the UNIX sockets: clients of other machines that do not read cannot fill it. */
 static uint64_t kept_of(const struct gb_exchange *ex, bool is_long) {
     return ex->req.local || !gb_server_is_local(ex->server) ? 0 : share_of(ex->server, is_long) / 16;
+}
+
+static void reply_release(struct gb_exchange *ex) {
+    if (ex->charged > 0 && ex->payer)
+        atomic_fetch_sub(&ex->payer->replies, ex->charged);
+    if (ex->charged > 0)
+        atomic_fetch_sub_explicit(&ex->server->reply_memory[ex->charged_long], ex->charged, memory_order_relaxed);
+    ex->charged = 0;
 }
 
 static void refuse(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t share) {
@@ -106,14 +112,6 @@ bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
     reply_release(ex);
     refuse(ex, bytes, used, share);
     return false;
-}
-
-static void reply_release(struct gb_exchange *ex) {
-    if (ex->charged > 0 && ex->payer)
-        atomic_fetch_sub(&ex->payer->replies, ex->charged);
-    if (ex->charged > 0)
-        atomic_fetch_sub_explicit(&ex->server->reply_memory[ex->charged_long], ex->charged, memory_order_relaxed);
-    ex->charged = 0;
 }
 
 /* Whether the reply has Strict-Transport-Security: a browser then does not ask this host without TLS any more. */

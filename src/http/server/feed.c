@@ -18,8 +18,6 @@
 
 /* Sending to one listener. All on the feed's thread. */
 
-static void feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l);
-
 /* --- send --------------------------------------------------------------------------------------------------------- */
 
 /* Which frames are a listener's, and how far its socket takes them. */
@@ -67,6 +65,13 @@ static void join_ring(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     l->seq = feed->ring_first;
     while (l->seq < feed->ring_end && feed->ring[l->seq % GB_FEED_RING]->id <= l->after)
         l->seq++;
+}
+
+/* Sends the farewell, if that does not break into another frame. */
+static void feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l) {
+    if (l->held > 0 && (l->sent > 0 || (l->tls && gb_tls_is_sending(l->tls))))
+        return;
+    (void)!gb_wire_send(l->fd, l->tls, feed->farewell->text, feed->farewell->len, false);
 }
 
 /* Puts the listener's next frames into l->hold, each with a reference. If it is behind and gets none, this turn's
@@ -179,13 +184,6 @@ static bool feed_listener_run(struct gb_http_feed *feed, struct gb_feed_listener
 /* Whether it has got all frames that there are. */
 static bool feed_listener_level(const struct gb_http_feed *feed, const struct gb_feed_listener *l) {
     return l->held == 0 && !l->behind && l->seq == feed->ring_end;
-}
-
-/* Sends the farewell, if that does not break into another frame. */
-static void feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_listener *l) {
-    if (l->held > 0 && (l->sent > 0 || (l->tls && gb_tls_is_sending(l->tls))))
-        return;
-    (void)!gb_wire_send(l->fd, l->tls, feed->farewell->text, feed->farewell->len, false);
 }
 
 /* --- feed --------------------------------------------------------------------------------------------------------- */

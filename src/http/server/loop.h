@@ -14,6 +14,8 @@
 #include "http/server/state.h"
 #include "http/server/transfer_loop.h"
 
+struct gb_conn;
+struct gb_handover;
 struct gb_loop;
 
 struct gb_handoff_queue {
@@ -47,9 +49,6 @@ struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack);
 
 /* Handshakes of TLS that are not done, the oldest first: when all places are taken, it gives way to a newcomer. */
 
-struct gb_http_server;
-struct gb_loop;
-
 /* Within its front; the loop's thread alone touches it. */
 struct gb_handshake {
     struct gb_handshake *prev;
@@ -77,10 +76,6 @@ struct gb_handshake *gb_handshakes_first(const struct gb_handshakes *all);
 /* Connections without a request: when all places are taken, the one that has been quiet for longest gives way to a
  * newcomer. */
 
-struct gb_conn;
-struct gb_http_server;
-struct gb_loop;
-
 /* Connections without a request, the longest quiet first; the loop's thread alone touches them. */
 struct gb_quiet {
     struct gb_conn *first;
@@ -102,9 +97,6 @@ struct gb_loop *gb_quiet_longest(struct gb_http_server *server, bool local);
  * *leaves*: a transfer loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket, sees
  * its end and forgets the connection. After the reply the descriptor comes back to a loop as a new connection, so
  * keep-alive holds. This needs nothing of libmicrohttpd but suspend and resume. */
-
-struct gb_handover;
-struct gb_loop;
 
 /* One connection on an HTTP loop; touched by that loop's thread alone. */
 struct gb_conn {

@@ -15,11 +15,23 @@
 #include "http/server/state.h"
 #include "http/tls/tls.h"
 
-/* A connection that asks the same once more: its head is compared, not parsed. */
-
-static void http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events);
-
 /* --- pace --------------------------------------------------------------------------------------------------------- */
+
+/* Watches t's socket for these events and no others. */
+static void http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events) {
+    struct epoll_event ev = {.events = events, .data.ptr = t};
+
+    /* The socket has no event for bytes that are decrypted already; it is writable at once. Earlier replies leave while
+     * the next request is read. */
+    if (t->from.tls &&
+        (((events & EPOLLIN) && gb_tls_pending(t->from.tls)) || (gb_tls_flush(t->from.tls) < 0 && errno == EAGAIN)))
+        ev.events = events |= EPOLLOUT;
+    if (t->watched ? t->armed == events : events == 0)
+        return;
+    epoll_ctl(loop->epoll_fd, t->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, t->fd, &ev);
+    t->watched = true;
+    t->armed = events;
+}
 
 /* Worth a visit. */
 #define PACE_LEAST_BYTES 4096u
@@ -127,22 +139,6 @@ static void unlink_transfer(struct gb_transfer_loop *loop, struct gb_http_transf
         loop->transfers = t->next;
     if (t->next)
         t->next->prev = t->prev;
-}
-
-/* Watches t's socket for these events and no others. */
-static void http_transfer_arm(struct gb_transfer_loop *loop, struct gb_http_transfer *t, uint32_t events) {
-    struct epoll_event ev = {.events = events, .data.ptr = t};
-
-    /* The socket has no event for bytes that are decrypted already; it is writable at once. Earlier replies leave while
-     * the next request is read. */
-    if (t->from.tls &&
-        (((events & EPOLLIN) && gb_tls_pending(t->from.tls)) || (gb_tls_flush(t->from.tls) < 0 && errno == EAGAIN)))
-        ev.events = events |= EPOLLOUT;
-    if (t->watched ? t->armed == events : events == 0)
-        return;
-    epoll_ctl(loop->epoll_fd, t->watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, t->fd, &ev);
-    t->watched = true;
-    t->armed = events;
 }
 
 static void drop_like(struct gb_http_transfer *t) {

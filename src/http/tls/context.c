@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/encoding.h"
-#include "http/tls/tls.h"
 
 /* --- name --------------------------------------------------------------------------------------------------------- */
 

@@ -59,6 +59,7 @@ void gb_tls_certificate_again(gnutls_session_t session, gnutls_certificate_crede
 /* Reference counted. All take NULL. */
 const struct gb_http_certificate *gb_tls_certificate_take(struct gb_tls_certificate *certificate);
 void gb_tls_certificate_drop(struct gb_tls_certificate *certificate);
+void gb_tls_certificate_unref(const struct gb_http_certificate *certificate);
 
 /* Inside src/http/tls. */
 

@@ -32,7 +32,6 @@ enum gb_tls_step gb_tls_handshake(struct gb_tls *tls);
 
 /* What the client has shown; NULL: no certificate. A reference, which gb_tls_certificate_unref gives back. */
 const struct gb_http_certificate *gb_tls_certificate_ref(struct gb_tls *tls); /* NULL is accepted */
-void gb_tls_certificate_unref(const struct gb_http_certificate *certificate); /* NULL is accepted */
 
 /* Whether the client's certificate, if there is one, was verified by the authorities of that context, and that it is
  * from now on: a certificate that they do not know is distrusted. */
