@@ -252,16 +252,10 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
     gb_render_shape(out, "shape", &rec->shape);
     gb_json_put_string(out, "kind", gb_kind_name(rec->kind));
     gb_render_device_id(out, "device", api, rec->device);
-    if (rec->kind == GB_KIND_DEVICE)
-        gb_json_put_string(out, "pool", rec->pool.s);
-    else
-        gb_json_put_null(out, "pool");
+    gb_json_put_string(out, "pool", rec->kind == GB_KIND_DEVICE ? rec->pool.s : NULL);
     gb_json_put_string(out, "stream", rec->stream.s);
     gb_json_put_bool(out, "mirrored", rec->mirrored);
-    if (rec->mirrored)
-        gb_json_put_string(out, "head", gb_head_name(rec->head));
-    else
-        gb_json_put_null(out, "head");
+    gb_json_put_string(out, "head", rec->mirrored ? gb_head_name(rec->head) : NULL);
     render_sides(out, rec);
     gb_json_put_string(out, "state", gb_buffer_state_name(rec->state));
     render_tier(out, rec);
@@ -275,10 +269,7 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
     gb_json_put_string(out, "spill", gb_spill_name(rec->spill));
     gb_json_put_bool(out, "resident", rec->resident);
     *gb_digits_hex(crc, rec->crc32c, 8) = '\0';
-    if (rec->has_crc32c)
-        gb_json_put_string(out, "crc32c", crc);
-    else
-        gb_json_put_null(out, "crc32c");
+    gb_json_put_string(out, "crc32c", rec->has_crc32c ? crc : NULL);
     gb_json_put_bool(out, "sealed", rec->sealed);
     gb_json_put_bool(out, "adopted", rec->adopted);
     gb_json_put_u64(out, "leases", rec->leases);
@@ -293,14 +284,6 @@ void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct 
     gb_json_open(out, key, '{');
     gb_render_buffer_members(out, api, session, rec);
     gb_json_close(out, '}');
-}
-
-/* null when the time is not known: the object has always been there. */
-static void render_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {
-    if (wall_us > 0)
-        gb_json_put_time(out, key, wall_us);
-    else
-        gb_json_put_null(out, key);
 }
 
 void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api, const struct gb_pool_view *view) {
@@ -334,8 +317,9 @@ void gb_render_pool_members(struct gb_json_writer *out, const struct gb_api *api
     gb_render_failures(out, view->memory.failure, GB_FAILED_POOL);
     gb_json_put_u64(out, "retries", view->memory.retries);
     gb_json_put_u64(out, "trims", view->memory.trims);
-    render_time(out, "created_at", view->rec.created_at_us);
-    render_time(out, "updated_at", view->rec.updated_at_us);
+    /* Null for pools that no client made: they have no record with times. */
+    gb_json_put_time_or_null(out, "created_at", view->rec.created_at_us);
+    gb_json_put_time_or_null(out, "updated_at", view->rec.updated_at_us);
 }
 
 void gb_render_pool(struct gb_json_writer *out, const char *key, const struct gb_api *api,
@@ -363,10 +347,7 @@ void gb_render_event(struct gb_json_writer *out, const char *key, const char *se
     gb_json_put_string(out, "session", session);
     gb_json_put_bool(out, "recorded", view->recorded);
     gb_json_put_bool(out, "done", view->done);
-    if (view->recorded)
-        gb_json_put_string(out, "stream", view->stream.s);
-    else
-        gb_json_put_null(out, "stream");
+    gb_json_put_string(out, "stream", view->recorded ? view->stream.s : NULL);
     gb_json_put_time(out, "created_at", view->created_at_us);
     gb_json_close(out, '}');
 }

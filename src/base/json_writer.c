@@ -141,10 +141,15 @@ static void put_text(struct gb_json_writer *out, const char *value) {
 
 /* Most values need no escape, which is found while they are copied. */
 void gb_json_put_string(struct gb_json_writer *out, const char *key, const char *value) {
-    size_t n = strlen(value);
-    char *at = begin(out, key, n + 2);
+    size_t n = value ? strlen(value) : 0;
+    char *at;
     size_t i;
 
+    if (!value) {
+        gb_json_put_null(out, key);
+        return;
+    }
+    at = begin(out, key, n + 2);
     if (!at)
         return;
     *at++ = '"';
@@ -257,6 +262,13 @@ void gb_json_put_time(struct gb_json_writer *out, const char *key, int64_t wall_
 
     text[n++] = '"';
     put_value(out, key, text, n);
+}
+
+void gb_json_put_time_or_null(struct gb_json_writer *out, const char *key, int64_t wall_us) {
+    if (wall_us > 0)
+        gb_json_put_time(out, key, wall_us);
+    else
+        gb_json_put_null(out, key);
 }
 
 void gb_json_end(struct gb_json_writer *out) {

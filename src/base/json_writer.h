@@ -24,11 +24,11 @@ void gb_json_done(struct gb_json_writer *out);
 
 /* Inside an object every value carries its key; inside an array key is NULL. Keys are our own words and need no
  * escape. */
-void gb_json_open(struct gb_json_writer *out, const char *key, char bracket);        /* '{' or '[' */
-void gb_json_open_named(struct gb_json_writer *out, const char *name, char bracket); /* a key that is any text */
-void gb_json_close(struct gb_json_writer *out, char bracket);                        /* '}' or ']' */
-void gb_json_put_string(struct gb_json_writer *out, const char *key, const char *value);
-void gb_json_put_u64(struct gb_json_writer *out, const char *key, uint64_t value); /* beyond INT64_MAX: that */
+void gb_json_open(struct gb_json_writer *out, const char *key, char bracket);            /* '{' or '[' */
+void gb_json_open_named(struct gb_json_writer *out, const char *name, char bracket);     /* a key that is any text */
+void gb_json_close(struct gb_json_writer *out, char bracket);                            /* '}' or ']' */
+void gb_json_put_string(struct gb_json_writer *out, const char *key, const char *value); /* NULL gives null */
+void gb_json_put_u64(struct gb_json_writer *out, const char *key, uint64_t value);       /* beyond INT64_MAX: that */
 void gb_json_put_i64(struct gb_json_writer *out, const char *key, int64_t value);
 void gb_json_put_bool(struct gb_json_writer *out, const char *key, bool value);
 void gb_json_put_null(struct gb_json_writer *out, const char *key);
@@ -40,6 +40,7 @@ void gb_json_put_number(struct gb_json_writer *out, const char *key, double valu
 void gb_json_put_seconds(struct gb_json_writer *out, const char *key, uint64_t ns);
 /* Microseconds since the epoch as RFC 3339. */
 void gb_json_put_time(struct gb_json_writer *out, const char *key, int64_t wall_us);
+void gb_json_put_time_or_null(struct gb_json_writer *out, const char *key, int64_t wall_us); /* 0 gives null */
 /* Text that a client or a library chose: a byte that is no UTF-8 becomes U+FFFD, controls (C0, DEL, C1) are escaped,
  * and at most max bytes are written between the quotes, whole characters all. */
 void gb_json_put_untrusted(struct gb_json_writer *out, const char *key, const char *value, size_t max);

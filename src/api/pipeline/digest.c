@@ -756,8 +756,8 @@ int gb_filters_read(const struct gb_http_request *request, struct gb_http_respon
     return digests_read(request, ret, err);
 }
 
-struct gb_http_sink *gb_filters_wrap(struct gb_http_request *request, const struct gb_filters *filters,
-                                     struct gb_http_sink *inner, struct gb_error *err) {
+enum gb_step gb_filters_wrap(struct gb_http_request *request, const struct gb_filters *filters,
+                             struct gb_http_sink *inner, struct gb_error *err) {
     struct gb_http_sink *sink = inner;
     struct gb_http_sink *outer;
     unsigned i;
@@ -772,5 +772,8 @@ struct gb_http_sink *gb_filters_wrap(struct gb_http_request *request, const stru
             sink->free(sink); /* and what it holds */
         sink = outer;
     }
-    return sink;
+    if (!sink)
+        return GB_STEP_ERROR;
+    request->sink = sink;
+    return GB_STEP_BODY;
 }

@@ -70,7 +70,7 @@ int gb_digest_unknown(const char *name, struct gb_error *err); /* Returns -1: th
  *     if (gb_filters_read(request, response, &filters, err) < 0)   before anything is begun
  *         return GB_STEP_ERROR;
  *     ...
- *     sink = gb_filters_wrap(request, &filters, sink, err);        the last step before GB_STEP_BODY
+ *     return gb_filters_wrap(request, &filters, sink, err);        the last step of the handler
  *
  * The wrapped sink gets the decoded bytes, as those of a chunked body of unknown length. Its `end` is called only
  * when they are complete and have the digests. */
@@ -98,10 +98,11 @@ struct gb_filters {
 int gb_filters_read(const struct gb_http_request *request, struct gb_http_response *response, struct gb_filters *ret,
                     struct gb_error *err);
 
-/* Wraps inner, which is taken also on failure. request->sink is inner again when inner's end is called. Returns inner
- * itself when there is nothing to do, or NULL with SATURATED (too many bodies are being decoded) or INTERNAL. */
-struct gb_http_sink *gb_filters_wrap(struct gb_http_request *request, const struct gb_filters *filters,
-                                     struct gb_http_sink *inner, struct gb_error *err);
+/* Makes inner, with the filters around it, the sink of the request. Takes inner, also on failure; NULL: *err is set, and
+ * ERROR follows. request->sink is inner again when inner's end is called. Returns BODY, or ERROR with SATURATED (too
+ * many bodies are being decoded) or INTERNAL. */
+enum gb_step gb_filters_wrap(struct gb_http_request *request, const struct gb_filters *filters,
+                             struct gb_http_sink *inner, struct gb_error *err);
 
 /* Checks how many bytes a coded body may expand to. Returns 0, or -1 with BODY_TOO_LARGE. */
 int gb_filters_permit(const struct gb_api *api, uint64_t bytes, struct gb_error *err);

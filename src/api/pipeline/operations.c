@@ -313,20 +313,6 @@ static bool over(enum gb_operation_state state) {
     return state >= GB_OPERATION_DONE;
 }
 
-static void time_or_null(struct gb_json_writer *out, const char *key, int64_t us) {
-    if (us > 0)
-        gb_json_put_time(out, key, us);
-    else
-        gb_json_put_null(out, key);
-}
-
-static void name_or_null(struct gb_json_writer *out, const char *key, const char *name) {
-    if (name[0])
-        gb_json_put_string(out, key, name);
-    else
-        gb_json_put_null(out, key);
-}
-
 static void reply_or_null(struct gb_json_writer *out, const char *key, const struct gb_operation *op, bool wanted) {
     if (wanted && op->reply)
         gb_json_put_raw(out, key, op->reply);
@@ -342,14 +328,14 @@ static enum gb_operation_state render_locked(struct gb_operations *ops, struct g
     gb_json_put_string(out, "id", op->id);
     gb_json_put_string(out, "kind", op->kind);
     gb_json_put_string(out, "target", op->target);
-    name_or_null(out, "session", op->session.s);
-    name_or_null(out, "stream", op->stream.s);
+    gb_json_put_string(out, "session", op->session.s[0] ? op->session.s : NULL);
+    gb_json_put_string(out, "stream", op->stream.s[0] ? op->stream.s : NULL);
     gb_json_put_string(out, "state", state_names[state]);
     gb_json_put_time(out, "created_at", op->created_us);
-    time_or_null(out, "started_at", op->started_us);
-    time_or_null(out, "ended_at", op->ended_us);
-    time_or_null(out, "expires_at",
-                 op->ended_us > 0 ? op->ended_us + (int64_t)ops->limits->operation_ttl_s * 1000000 : 0);
+    gb_json_put_time_or_null(out, "started_at", op->started_us);
+    gb_json_put_time_or_null(out, "ended_at", op->ended_us);
+    gb_json_put_time_or_null(out, "expires_at",
+                             op->ended_us > 0 ? op->ended_us + (int64_t)ops->limits->operation_ttl_s * 1000000 : 0);
     if (op->status > 0)
         gb_json_put_u64(out, "status", (uint64_t)op->status);
     else

@@ -227,6 +227,15 @@ int gb_json_name(const json_t *object, const char *key, struct gb_name *ret, str
     return gb_name_parse(key, text, strlen(text), ret, err) < 0 ? -1 : 1;
 }
 
+int gb_json_prefix(const json_t *object, struct gb_name *ret, struct gb_error *err) {
+    const char *text;
+    int r = gb_json_string(object, "prefix", &text, err);
+
+    if (r > 0 && text[0] != '\0')
+        r = gb_name_parse("prefix", text, strlen(text), ret, err);
+    return r < 0 ? -1 : 0;
+}
+
 int gb_json_dtype(const json_t *object, const char *key, enum gb_dtype *ret, struct gb_error *err) {
     const char *text;
     int r = gb_json_string(object, key, &text, err);

@@ -37,6 +37,8 @@ int gb_json_child(const json_t *object, const char *key, const json_t **ret, str
 /* A string of at most GB_PHRASE_MAX bytes. */
 int gb_json_phrase(const json_t *object, const char *key, struct gb_phrase *ret, struct gb_error *err);
 int gb_json_name(const json_t *object, const char *key, struct gb_name *ret, struct gb_error *err);
+/* The field 'prefix': a name, or "", which leaves *ret as it is. Returns 0 or -1. */
+int gb_json_prefix(const json_t *object, struct gb_name *ret, struct gb_error *err);
 int gb_json_dtype(const json_t *object, const char *key, enum gb_dtype *ret, struct gb_error *err);
 int gb_json_spill(const json_t *object, const char *key, enum gb_spill *ret, struct gb_error *err);
 int gb_json_durability(const json_t *object, const char *key, enum gb_durability *ret, struct gb_error *err);

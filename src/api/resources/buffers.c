@@ -70,10 +70,7 @@ static void render_address(struct gb_json_writer *out, const char *key, uint64_t
     char text[24];
 
     snprintf(text, sizeof(text), "0x%" PRIx64, address);
-    if (address > 0)
-        gb_json_put_string(out, key, text);
-    else
-        gb_json_put_null(out, key);
+    gb_json_put_string(out, key, address > 0 ? text : NULL);
 }
 
 static void render_last(struct gb_json_writer *out, const struct gb_last_transfer *last) {
@@ -567,22 +564,6 @@ static int read_release(const struct gb_http_request *request, struct gb_sides *
     return r;
 }
 
-/* Reads the conditions and begins the call. Returns NULL with *err. */
-static struct gb_buffer_call *begin(struct gb_http_request *request, struct gb_buffer_check *ret_check,
-                                    struct gb_error *err) {
-    struct gb_conditions *conditions;
-    struct gb_buffer_call *call;
-
-    if (gb_conditions_read(request, &conditions, err) < 0)
-        return NULL;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (call)
-        *ret_check = gb_conditions_buffer_check(conditions);
-    else
-        gb_conditions_free(conditions);
-    return call;
-}
-
 /* A wrong name is refused also when there is nothing to do. */
 static int use_stream(struct gb_http_request *request, const struct gb_locator *buffer, const struct gb_name *stream,
                       struct gb_error *err) {
@@ -606,7 +587,7 @@ enum gb_step gb_api_buffer_sync(struct gb_http_request *request, struct gb_http_
     if (gb_path_locator(request, "buffer name", &at, err) < 0 || read_sync(request, &to, &stream, err) < 0 ||
         use_stream(request, &at, &stream, err) < 0)
         return GB_STEP_ERROR;
-    call = begin(request, &check, err);
+    call = gb_buffer_call_begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_mirror_sync(gb_api_of(request)->core, &at, to.host, &stream, &check, call);
@@ -624,7 +605,7 @@ enum gb_step gb_api_buffer_reserve(struct gb_http_request *request, struct gb_ht
         use_stream(request, &at, &what.stream, err) < 0)
         return GB_STEP_ERROR;
     what.wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
-    call = begin(request, &check, err);
+    call = gb_buffer_call_begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_mirror_reserve(gb_api_of(request)->core, &at, &what, &check, call);
@@ -640,7 +621,7 @@ enum gb_step gb_api_buffer_release(struct gb_http_request *request, struct gb_ht
 
     if (gb_path_locator(request, "buffer name", &at, err) < 0 || read_release(request, &side, err) < 0)
         return GB_STEP_ERROR;
-    call = begin(request, &check, err);
+    call = gb_buffer_call_begin(request, &check, err);
     if (!call)
         return GB_STEP_ERROR;
     gb_buffer_mirror_release(gb_api_of(request)->core, &at, side.host, side.device, &check, call);

@@ -64,15 +64,9 @@ static void put_damage(struct gb_json_writer *out, struct gb_core *core, const s
 
 static void put_members(struct gb_json_writer *out, struct gb_core *core, const struct gb_checkpoint_view *view) {
     gb_json_put_string(out, "name", view->name.s);
-    if (view->session.s[0])
-        gb_json_put_string(out, "session", view->session.s);
-    else
-        gb_json_put_null(out, "session");
+    gb_json_put_string(out, "session", view->session.s[0] ? view->session.s : NULL);
     gb_json_put_string(out, "state", view->complete ? "complete" : "incomplete");
-    if (view->complete)
-        gb_json_put_time(out, "as_of", view->as_of_us);
-    else
-        gb_json_put_null(out, "as_of");
+    gb_json_put_time_or_null(out, "as_of", view->complete ? view->as_of_us : 0);
     gb_json_put_u64(out, "buffers", view->buffers);
     gb_json_put_u64(out, "bytes", view->bytes);
     put_damage(out, core, view);
@@ -169,16 +163,6 @@ enum gb_step gb_api_checkpoint_list(struct gb_http_request *request, struct gb_h
 
 /* --- bodies ------------------------------------------------------------------------------------------------------- */
 
-/* A prefix is a name, or "" for none. */
-static int read_prefix(const json_t *body, struct gb_name *ret, struct gb_error *err) {
-    const char *text;
-    int r = gb_json_string(body, "prefix", &text, err);
-
-    if (r > 0 && text[0] != '\0')
-        r = gb_name_parse("prefix", text, strlen(text), ret, err);
-    return r < 0 ? -1 : 0;
-}
-
 static int read_each(const json_t *list, struct gb_name *names, struct gb_error *err) {
     struct gb_map seen = {.count = 0};
     json_t *value;
@@ -230,7 +214,7 @@ static int read_create(const struct gb_http_request *request, struct gb_checkpoi
     r = gb_json_name(body, "name", &params->name, err);
     if (r == 0)
         r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'name' is required: the checkpoint's");
-    if (r < 0 || read_prefix(body, &params->prefix, err) < 0 ||
+    if (r < 0 || gb_json_prefix(body, &params->prefix, err) < 0 ||
         gb_json_bool(body, "lenient", &params->lenient, err) < 0 ||
         gb_json_bool(body, "unstable", &params->unstable, err) < 0)
         r = -1;
@@ -352,7 +336,7 @@ static int read_restore(const struct gb_http_request *request, struct gb_restore
     device = gb_device_field(gb_api_of(request), body, "device", &params->device, err);
     params->has_device = device > 0;
     if (device < 0 || gb_json_name(body, "into", &params->into, err) < 0 ||
-        read_prefix(body, &params->prefix, err) < 0 || gb_json_bool(body, "replace", &params->replace, err) < 0 ||
+        gb_json_prefix(body, &params->prefix, err) < 0 || gb_json_bool(body, "replace", &params->replace, err) < 0 ||
         read_load(body, &params->eager, err) < 0)
         r = -1;
     else
@@ -710,7 +694,6 @@ static int read_params(const struct gb_http_request *request, struct gb_checkpoi
 enum gb_step gb_api_checkpoint_file_put(struct gb_http_request *request, struct gb_http_response *response,
                                         struct gb_error *err) {
     struct gb_checkpoint_put_params params = {.waker = {wake, request}};
-    struct gb_http_sink *sink;
     struct gb_filters filters;
     struct sink *s;
 
@@ -728,9 +711,5 @@ enum gb_step gb_api_checkpoint_file_put(struct gb_http_request *request, struct 
         sink_free(&s->sink);
         return GB_STEP_ERROR;
     }
-    sink = gb_filters_wrap(request, &filters, &s->sink, err);
-    if (!sink)
-        return GB_STEP_ERROR;
-    request->sink = sink;
-    return GB_STEP_BODY;
+    return gb_filters_wrap(request, &filters, &s->sink, err);
 }

@@ -472,12 +472,7 @@ static enum gb_step receive(struct gb_http_request *request, struct gb_append *a
                             bool creates, bool completes, struct gb_error *err) {
     struct gb_http_sink *sink = resumable_sink_new(request, append, creates, completes, filters->digests > 0, err);
 
-    if (sink)
-        sink = gb_filters_wrap(request, filters, sink, err);
-    if (!sink)
-        return GB_STEP_ERROR;
-    request->sink = sink;
-    return GB_STEP_BODY;
+    return gb_filters_wrap(request, filters, sink, err);
 }
 
 enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_response *response,
@@ -609,12 +604,7 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
         gb_session_unref(plan->params.session);
     }
     free(plan);
-    if (sink)
-        sink = gb_filters_wrap(request, &filters, sink, err);
-    if (!sink)
-        return GB_STEP_ERROR;
-    request->sink = sink;
-    return GB_STEP_BODY;
+    return gb_filters_wrap(request, &filters, sink, err);
 }
 
 enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {

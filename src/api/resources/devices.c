@@ -101,10 +101,7 @@ static void render_peers(struct gb_json_writer *out, const struct gb_api *api, i
 
 /* null: the host backend has none, or it is not known. */
 static void put_text(struct gb_json_writer *out, const char *key, const char *text) {
-    if (text[0] != '\0')
-        gb_json_put_string(out, key, text);
-    else
-        gb_json_put_null(out, key);
+    gb_json_put_string(out, key, text[0] ? text : NULL);
 }
 
 static void render_device(struct gb_json_writer *out, const struct gb_api *api, const struct gb_device_rec *rec) {
@@ -120,10 +117,7 @@ static void render_device(struct gb_json_writer *out, const struct gb_api *api, 
     gb_json_put_bool(out, "integrated", rec->integrated);
     gb_json_put_bool(out, "cpu_access", rec->cpu_access);
     snprintf(capability, sizeof(capability), "%d.%d", rec->compute_major % 1000, rec->compute_minor % 1000);
-    if (rec->compute_major > 0)
-        gb_json_put_string(out, "compute_capability", capability);
-    else
-        gb_json_put_null(out, "compute_capability");
+    gb_json_put_string(out, "compute_capability", rec->compute_major > 0 ? capability : NULL);
     put_text(out, "driver", rec->driver);
     put_text(out, "cuda_driver", rec->cuda_driver);
     put_text(out, "cuda_runtime", rec->cuda_runtime);
@@ -161,8 +155,8 @@ static int read_device(const struct gb_http_request *request, int *ret, struct g
     return gb_device_text(gb_api_of(request), request->param[0].s, request->param[0].len, ret, err) < 0 ? -1 : 0;
 }
 
-static enum gb_step send_device(struct gb_http_request *request, struct gb_http_response *response,
-                                struct gb_error *err) {
+enum gb_step gb_api_device_get(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
     struct gb_device_rec rec;
     struct gb_json_writer out = {0};
     int device;
@@ -173,20 +167,13 @@ static enum gb_step send_device(struct gb_http_request *request, struct gb_http_
     return gb_reply_json(&out, 200, response, err);
 }
 
-enum gb_step gb_api_device_get(struct gb_http_request *request, struct gb_http_response *response,
-                               struct gb_error *err) {
-    return send_device(request, response, err);
-}
-
 enum gb_step gb_api_device_sync(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_call *call;
-    json_t *body;
     int device;
 
-    if (read_device(request, &device, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
+    if (read_device(request, &device, err) < 0 || gb_body_no_fields(request, err) < 0)
         return GB_STEP_ERROR;
-    json_decref(body);
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
@@ -202,8 +189,7 @@ static const char *const directions[] = {
     [GB_COPY_TO_DEVICE] = "to_device", [GB_COPY_FROM_DEVICE] = "from_device", [GB_COPY_ON_DEVICE] = "on_device"};
 static const char *const cases[GB_SELFTEST_CASES] = {"first", "again", "busy"};
 
-/* With one digit behind the point. */
-/* What takes less than a microsecond is given to the nanosecond. */
+/* With one digit after the point. What takes less than a microsecond is given to the nanosecond. */
 static void put_us(struct gb_json_writer *out, const char *key, uint64_t ns) {
     gb_json_put_number(out, key, ns < 1000 ? (double)ns / 1000 : (double)((ns + 50) / 100) / 10);
 }
@@ -301,13 +287,10 @@ static enum gb_step reply_tested(struct gb_http_request *request, const void *re
 enum gb_step gb_api_device_selftest(struct gb_http_request *request, struct gb_http_response *response,
                                     struct gb_error *err) {
     struct gb_selftest_call *call;
-    json_t *body;
     int device;
 
-    if (gb_device_text(gb_api_of(request), request->param[0].s, request->param[0].len, &device, err) < 0 ||
-        gb_body_object(request, "", true, &body, err) < 0)
+    if (read_device(request, &device, err) < 0 || gb_body_no_fields(request, err) < 0)
         return GB_STEP_ERROR;
-    json_decref(body);
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;

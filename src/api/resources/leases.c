@@ -376,10 +376,7 @@ static void render_lease(struct gb_json_writer *out, const struct gb_lease_view 
     gb_json_put_string(out, "mode", view->write ? "write" : "read");
     gb_json_put_string(out, "way", gb_export_way_name(view->way));
     render_who(out, view);
-    if (view->expires_at_us > 0)
-        gb_json_put_time(out, "expires_at", view->expires_at_us);
-    else
-        gb_json_put_null(out, "expires_at");
+    gb_json_put_time_or_null(out, "expires_at", view->expires_at_us);
     gb_json_put_i64(out, "generation", view->generation);
     gb_json_put_u64(out, "bytes", view->bytes);
     gb_json_put_string(out, "state", gb_lease_state_name(view->state));

@@ -667,10 +667,7 @@ static void render_event(struct gb_json_writer *out, const struct gb_api *api, c
     gb_json_put_time(out, "at", e->at_us);
     gb_json_put_string(out, "action", action_name(e->action));
     snprintf(address, sizeof(address), "0x%" PRIx64, e->address);
-    if (e->address > 0)
-        gb_json_put_string(out, "pointer", address);
-    else
-        gb_json_put_null(out, "pointer");
+    gb_json_put_string(out, "pointer", e->address > 0 ? address : NULL);
     gb_json_put_u64(out, "bytes", e->bytes);
     gb_json_put_string(out, "kind", gb_kind_name(e->kind));
     gb_render_device_id(out, "device", api, e->device);

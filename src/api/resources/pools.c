@@ -429,12 +429,10 @@ enum gb_step gb_api_pool_reset_peak(struct gb_http_request *request, struct gb_h
                                     struct gb_error *err) {
     struct gb_pool_call *call;
     struct gb_locator at;
-    json_t *body;
 
     if (gb_path_locator(request, "pool name", &at, err) < 0 || pool_permit(request, &at, err) < 0 ||
-        gb_body_object(request, "", true, &body, err) < 0)
+        gb_body_no_fields(request, err) < 0)
         return GB_STEP_ERROR;
-    json_decref(body);
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;

@@ -784,21 +784,15 @@ enum gb_step gb_api_session_heartbeat(struct gb_http_request *request, struct gb
     struct gb_session_view view;
     struct gb_json_writer out = {0};
     struct gb_name name;
-    json_t *body;
 
-    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
-        return GB_STEP_ERROR;
-    json_decref(body);
-    if (gb_session_heartbeat(gb_api_of(request)->core, &name, &view, err) < 0)
+    if (gb_param_name(request, 0, "session name", &name, err) < 0 || gb_body_no_fields(request, err) < 0 ||
+        gb_session_heartbeat(gb_api_of(request)->core, &name, &view, err) < 0)
         return GB_STEP_ERROR;
     gb_session_rec_done(&view.rec);
     gb_json_open(&out, NULL, '{');
     gb_json_put_string(&out, "name", view.rec.name.s);
     gb_json_put_u64(&out, "idle_ttl_s", view.rec.idle_ttl_s);
-    if (view.expires_at_us > 0)
-        gb_json_put_time(&out, "expires_at", view.expires_at_us);
-    else
-        gb_json_put_null(&out, "expires_at");
+    gb_json_put_time_or_null(&out, "expires_at", view.expires_at_us);
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }

@@ -51,36 +51,49 @@ static void render_pool(struct gb_json_writer *out, const struct gb_http_request
     gb_json_close(out, '}');
 }
 
-static void render(struct gb_json_writer *out, const struct gb_http_request *request,
-                   const struct gb_lease_call *call) {
-    const struct gb_lease_grant *lease = &call->lease;
+static void render_id(struct gb_json_writer *out, const struct gb_lease_call *call) {
+    char id[24];
+
+    snprintf(id, sizeof(id), "%" PRId64, call->lease.id);
+    gb_json_put_string(out, "lease", id);
+}
+
+static void render_buffer(struct gb_json_writer *out, const struct gb_http_request *request,
+                          const struct gb_lease_call *call) {
+    gb_json_put_string(out, "session", request->param[0].s);
+    gb_json_put_string(out, "buffer", call->buffer.name.s);
+    gb_json_put_string(out, "mode", call->lease.write ? "write" : "read");
+}
+
+static void render_content(struct gb_json_writer *out, const struct gb_http_request *request,
+                           const struct gb_lease_call *call) {
     const struct gb_buffer_rec *rec = &call->buffer;
     char quoted[GB_ETAG_SIZE + 2];
     char etag[GB_ETAG_SIZE];
-    char id[24];
 
-    snprintf(id, sizeof(id), "%" PRId64, lease->id);
     snprintf(quoted, sizeof(quoted), "\"%s\"", gb_etag_data(rec, GB_FORM_RAW, etag));
-    gb_json_open(out, NULL, '{');
-    gb_json_put_string(out, "lease", id);
-    gb_json_put_string(out, "session", request->param[0].s);
-    gb_json_put_string(out, "buffer", rec->name.s);
-    gb_json_put_string(out, "mode", lease->write ? "write" : "read");
-    gb_json_put_string(out, "way", gb_export_way_name(lease->export.way));
-    render_passed(out, lease);
-    if (lease->expires_at_us > 0)
-        gb_json_put_time(out, "expires_at", lease->expires_at_us);
-    else
-        gb_json_put_null(out, "expires_at");
-    gb_json_put_u64(out, "bytes", rec->bytes);
-    gb_json_put_u64(out, "map_bytes", lease->export.map_bytes);
-    gb_json_put_u64(out, "offset", lease->export.offset);
+    gb_json_put_u64(out, "offset", call->lease.export.offset);
     gb_json_put_string(out, "dtype", gb_dtype_name(rec->dtype));
     gb_render_shape(out, "shape", &rec->shape);
     gb_json_put_i64(out, "generation", rec->generation);
     gb_json_put_string(out, "etag", quoted);
-    gb_render_device_id(out, "device", gb_api_of(request), lease->export.device);
-    gb_json_put_string(out, "kind", gb_kind_name(lease->kind));
+    gb_render_device_id(out, "device", gb_api_of(request), call->lease.export.device);
+    gb_json_put_string(out, "kind", gb_kind_name(call->lease.kind));
+}
+
+static void render(struct gb_json_writer *out, const struct gb_http_request *request,
+                   const struct gb_lease_call *call) {
+    const struct gb_lease_grant *lease = &call->lease;
+
+    gb_json_open(out, NULL, '{');
+    render_id(out, call);
+    render_buffer(out, request, call);
+    gb_json_put_string(out, "way", gb_export_way_name(lease->export.way));
+    render_passed(out, lease);
+    gb_json_put_time_or_null(out, "expires_at", lease->expires_at_us);
+    gb_json_put_u64(out, "bytes", call->buffer.bytes);
+    gb_json_put_u64(out, "map_bytes", lease->export.map_bytes);
+    render_content(out, request, call);
     render_pool(out, request, lease);
     gb_json_put_u64(out, "fds", lease->export.fd >= 0);
     gb_grant_handle(out, "handle", lease->export.handle_bytes > 0 ? lease->export.handle : NULL);
@@ -192,31 +205,17 @@ enum gb_step gb_api_buffer_map(struct gb_http_request *request, struct gb_http_r
 static void render_export(struct gb_json_writer *out, const struct gb_http_request *request,
                           const struct gb_lease_call *call) {
     const struct gb_lease_grant *lease = &call->lease;
-    const struct gb_buffer_rec *rec = &call->buffer;
-    char quoted[GB_ETAG_SIZE + 2];
-    char etag[GB_ETAG_SIZE];
-    char id[24];
 
-    snprintf(id, sizeof(id), "%" PRId64, lease->id);
-    snprintf(quoted, sizeof(quoted), "\"%s\"", gb_etag_data(rec, GB_FORM_RAW, etag));
     gb_json_open(out, NULL, '{');
     gb_json_open(out, "raw_handle", '{');
     gb_grant_handle(out, "b64", lease->export.handle);
     gb_json_close(out, '}');
     gb_json_put_i64(out, "device_id", lease->export.device);
-    gb_json_put_u64(out, "byte_size", rec->bytes);
-    gb_json_put_string(out, "lease", id);
+    gb_json_put_u64(out, "byte_size", call->buffer.bytes);
+    render_id(out, call);
     gb_json_put_time(out, "expires_at", lease->expires_at_us);
-    gb_json_put_string(out, "session", request->param[0].s);
-    gb_json_put_string(out, "buffer", rec->name.s);
-    gb_json_put_string(out, "mode", lease->write ? "write" : "read");
-    gb_json_put_u64(out, "offset", lease->export.offset);
-    gb_json_put_string(out, "dtype", gb_dtype_name(rec->dtype));
-    gb_render_shape(out, "shape", &rec->shape);
-    gb_json_put_i64(out, "generation", rec->generation);
-    gb_json_put_string(out, "etag", quoted);
-    gb_render_device_id(out, "device", gb_api_of(request), lease->export.device);
-    gb_json_put_string(out, "kind", gb_kind_name(lease->kind));
+    render_buffer(out, request, call);
+    render_content(out, request, call);
     gb_json_close(out, '}');
 }
 

@@ -140,16 +140,6 @@ static enum gb_step reply_sweep(struct gb_http_request *request, const void *res
 typedef void sweep_fn(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix,
                       struct gb_sweep_call *call);
 
-/* A prefix is a name, or "" for all buffers. */
-static int read_prefix(const json_t *body, struct gb_name *ret, struct gb_error *err) {
-    const char *text;
-    int r = gb_json_string(body, "prefix", &text, err);
-
-    if (r > 0 && text[0] != '\0')
-        r = gb_name_parse("prefix", text, strlen(text), ret, err);
-    return r < 0 ? -1 : 0;
-}
-
 /* to NULL: nothing is evicted. */
 static int read_sweep(const struct gb_http_request *request, struct gb_name *ret_prefix, enum gb_spill *to,
                       struct gb_error *err) {
@@ -158,7 +148,7 @@ static int read_sweep(const struct gb_http_request *request, struct gb_name *ret
 
     if (gb_body_object(request, to ? "prefix to" : "prefix", true, &body, err) < 0)
         return -1;
-    r = read_prefix(body, ret_prefix, err) < 0 || (to && read_to(body, to, err) < 0) ? -1 : 0;
+    r = gb_json_prefix(body, ret_prefix, err) < 0 || (to && read_to(body, to, err) < 0) ? -1 : 0;
     json_decref(body);
     return r;
 }
@@ -201,13 +191,6 @@ static void put_pass(struct gb_json_writer *out, const struct gb_scrub_pass *pas
     gb_json_put_u64(out, "skipped", pass->skipped);
 }
 
-static void put_time(struct gb_json_writer *out, const char *key, int64_t wall_us) {
-    if (wall_us > 0)
-        gb_json_put_time(out, key, wall_us);
-    else
-        gb_json_put_null(out, key);
-}
-
 static void render_host(struct gb_json_writer *out, const struct gb_storage_numbers *n) {
     gb_json_open(out, "host", '{');
     gb_json_put_u64(out, "limit_bytes", n->host.limit_bytes);
@@ -220,9 +203,9 @@ static void render_host(struct gb_json_writer *out, const struct gb_storage_numb
 static void render_scrub(struct gb_json_writer *out, const struct gb_scrub_numbers *n) {
     gb_json_open(out, "scrub", '{');
     gb_json_put_string(out, "state", n->running ? "running" : "idle");
-    put_time(out, "began", n->pass.began_us);
+    gb_json_put_time_or_null(out, "began", n->pass.began_us);
     put_pass(out, &n->pass);
-    put_time(out, "last_ended", n->last_ended_us);
+    gb_json_put_time_or_null(out, "last_ended", n->last_ended_us);
     gb_json_close(out, '}');
 }
 
@@ -233,10 +216,7 @@ static void render(struct gb_json_writer *out, const struct gb_api *api, const s
 
     gb_json_open(out, NULL, '{');
     gb_json_put_string(out, "state", n->present ? gb_disk_state_name(state) : "none");
-    if (!n->present || why->code == GB_OK)
-        gb_json_put_null(out, "error");
-    else
-        gb_json_put_string(out, "error", why->detail);
+    gb_json_put_string(out, "error", n->present && why->code != GB_OK ? why->detail : NULL);
     if (n->present) {
         gb_json_put_string(out, "dir", api->data_dir);
         gb_json_put_u64(out, "free_bytes", n->disk.free_bytes);

@@ -6,14 +6,15 @@
 #include "api/request/body.h"
 #include "api/request/query.h"
 
+static const struct gb_list_offer offer = {.sorts = {"name", "created_at"}, .sort_count = 2};
+
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
 /* /v1/sessions/{session}/streams, and POST /v1/sessions/{session}/sync, which waits for all of them. */
 
 static int visit(void *arg, const struct gb_stream_view *view, struct gb_error *err) {
-    struct gb_walk *walk = arg;
-
     const struct gb_list_item item = {.id = view->id, .name = view->name.s, .sort = {0, (uint64_t)view->created_at_us}};
+    struct gb_walk *walk = arg;
 
     (void)err;
     if (gb_walk_takes(walk, &item))
@@ -27,8 +28,6 @@ static int list(struct gb_walk *walk, struct gb_error *err) {
 
 enum gb_step gb_api_stream_list(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
-    static const struct gb_list_offer offer = {.sorts = {"name", "created_at"}, .sort_count = 2};
-
     return gb_reply_page(request, response, &offer, list, err);
 }
 
@@ -174,11 +173,9 @@ enum gb_step gb_api_stream_sync(struct gb_http_request *request, struct gb_http_
                                 struct gb_error *err) {
     struct gb_call *call;
     struct gb_locator at;
-    json_t *body;
 
-    if (gb_path_locator(request, "stream name", &at, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
+    if (gb_path_locator(request, "stream name", &at, err) < 0 || gb_body_no_fields(request, err) < 0)
         return GB_STEP_ERROR;
-    json_decref(body);
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
@@ -190,11 +187,9 @@ enum gb_step gb_api_session_sync(struct gb_http_request *request, struct gb_http
                                  struct gb_error *err) {
     struct gb_call *call;
     struct gb_name session;
-    json_t *body;
 
-    if (gb_path_session(request, &session, err) < 0 || gb_body_object(request, "", true, &body, err) < 0)
+    if (gb_path_session(request, &session, err) < 0 || gb_body_no_fields(request, err) < 0)
         return GB_STEP_ERROR;
-    json_decref(body);
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call)
         return GB_STEP_ERROR;
@@ -207,9 +202,8 @@ enum gb_step gb_api_session_sync(struct gb_http_request *request, struct gb_http
 /* /v1/sessions/{session}/events */
 
 static int visit_event(void *arg, const struct gb_event_view *view, struct gb_error *err) {
-    struct gb_walk *walk = arg;
-
     const struct gb_list_item item = {.id = view->id, .name = view->name.s, .sort = {0, (uint64_t)view->created_at_us}};
+    struct gb_walk *walk = arg;
 
     (void)err;
     if (gb_walk_takes(walk, &item))
@@ -223,8 +217,6 @@ static int list_events(struct gb_walk *walk, struct gb_error *err) {
 
 enum gb_step gb_api_event_list(struct gb_http_request *request, struct gb_http_response *response,
                                struct gb_error *err) {
-    static const struct gb_list_offer offer = {.sorts = {"name", "created_at"}, .sort_count = 2};
-
     return gb_reply_page(request, response, &offer, list_events, err);
 }
 

@@ -808,18 +808,11 @@ static int read_plan(const struct gb_http_request *request, struct gb_tensors_pl
 enum gb_step gb_api_tensors_put(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_tensors_plan plan = {.prefix = {""}};
-    struct gb_http_sink *sink = NULL;
     struct gb_filters filters;
 
     if (gb_http_reply_room(request, err) < 0 || gb_resumable_refuse(request, err) < 0 ||
         gb_filters_read(request, response, &filters, err) < 0 || check_headers(request, err) < 0 ||
         read_plan(request, &plan, err) < 0)
         return GB_STEP_ERROR;
-    sink = tensors_sink_new(request, &plan, filters.coded, err);
-    if (sink)
-        sink = gb_filters_wrap(request, &filters, sink, err);
-    if (!sink)
-        return GB_STEP_ERROR;
-    request->sink = sink;
-    return GB_STEP_BODY;
+    return gb_filters_wrap(request, &filters, tensors_sink_new(request, &plan, filters.coded, err), err);
 }

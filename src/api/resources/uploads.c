@@ -528,7 +528,6 @@ static int begin(struct gb_http_request *request, struct sink *s, struct gb_erro
 enum gb_step gb_api_upload_part(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct gb_filters filters;
-    struct gb_http_sink *outer;
     struct sink *s;
 
     if (gb_uploads_filters(request, response, &filters, err) < 0)
@@ -545,9 +544,5 @@ enum gb_step gb_api_upload_part(struct gb_http_request *request, struct gb_http_
         free(s);
         return GB_STEP_ERROR;
     }
-    outer = gb_filters_wrap(request, &filters, &s->sink, err);
-    if (!outer)
-        return GB_STEP_ERROR;
-    request->sink = outer;
-    return GB_STEP_BODY;
+    return gb_filters_wrap(request, &filters, &s->sink, err);
 }

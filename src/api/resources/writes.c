@@ -648,20 +648,14 @@ static enum gb_step reply_filled(struct gb_http_request *request, const void *re
 
 static enum gb_step write_buffer(struct gb_http_request *request, struct gb_device_write_params *params,
                                  struct gb_http_response *response, struct gb_error *err) {
-    struct gb_conditions *conditions;
     struct gb_buffer_call *call;
 
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     params->holder = gb_share_holder(request);
     gb_request_hooks_stream(request, &params->stream);
-    if (gb_conditions_read(request, &conditions, err) < 0)
+    call = gb_buffer_call_begin(request, &params->check, err);
+    if (!call)
         return GB_STEP_ERROR;
-    call = gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_conditions_free(conditions);
-        return GB_STEP_ERROR;
-    }
-    params->check = gb_conditions_buffer_check(conditions);
     gb_buffer_write(gb_api_of(request)->core, params, call);
     return gb_async_end(request, response, params->copy ? reply_copied : reply_filled, 0, err);
 }
