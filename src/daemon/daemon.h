@@ -47,7 +47,7 @@ struct gb_daemon {
     char *database;
     char *listen_file;
     struct gb_own_file listen_own; /* what this process wrote there */
-    char *data_dir;                /* of the bytes of durable buffers; NULL: there is none */
+    char *data_dir;                /* of the bytes of durable buffers; NULL: no such folder */
     int lock_fd;                   /* of the database, until the store has it; 0: none */
     struct gb_daemon_cage cage;
     char backend_note[GB_BACKEND_NOTE_SIZE];
@@ -56,8 +56,8 @@ struct gb_daemon {
     struct gb_disk *disk; /* NULL: as data_dir */
     struct gb_token_store *tokens;
     struct gb_tokens_file tokens_file;
-    int64_t token_end_us;  /* when the next token's time is over for all threads; 0: none has an end */
-    int64_t token_look_us; /* the wall clock when that was last looked at */
+    int64_t token_end_us;  /* when the next token expires for all threads; 0: none does */
+    int64_t token_look_us; /* the wall clock when that was last checked */
     struct gb_closer *closer;
     struct gb_core *core;
     struct gb_api *api;

@@ -156,7 +156,8 @@ static int check_wildcard(const struct gb_fleet_options *options, const struct g
                         strcmp(network->s, "default") == 0 ? "" : "=");
 }
 
-/* The first listener of a network stands for it. What can be told from the options is told before sockets open. */
+/* The first listener of a network stands for it. Mistakes that the options alone show are reported before sockets
+ * open. */
 static int check_listen(const struct gb_text_list *specs, const char *option, const struct gb_fleet_options *options,
                         struct gb_error *err) {
     struct gb_name seen[GB_LISTEN_MAX];
@@ -400,15 +401,15 @@ struct gb_daemon_fleet {
     struct gb_fleet *_Atomic fleet;
     struct gb_moves *moves;
     struct gb_replicas *replicas;
-    struct gb_hub *hub;   /* NULL: this node is none */
+    struct gb_hub *hub;   /* NULL: this node is no hub */
     pthread_mutex_t lock; /* for those below; held while the log is written */
-    enum gb_fleet_state told;
-    bool told_alone; /* that it has begun alone and stays so */
+    enum gb_fleet_state logged;
+    bool logged_alone; /* that it has begun alone and stays so */
 };
 
 /* --- options of the node ------------------------------------------------------------------------------------------ */
 
-/* Those that others are told come in the requests of clients that were redirected. */
+/* Requests of clients that others redirected name the hosts that the fleet knows. */
 static int gather_hosts(struct gb_daemon_fleet *f, const struct gb_options *o, struct gb_error *err) {
     size_t i;
 
@@ -470,13 +471,13 @@ static void tell(struct gb_daemon_fleet *f, struct gb_fleet *fleet) {
 
     pthread_mutex_lock(&f->lock);
     gb_fleet_stat(fleet, &stat);
-    changed = stat.state != f->told;
+    changed = stat.state != f->logged;
     /* It begins alone: that is worth a line if the directory does not answer at once. */
-    if (stat.state == GB_FLEET_ALONE && !f->told_alone && gb_clock_ns() - stat.since_ns > PATIENCE_NS)
+    if (stat.state == GB_FLEET_ALONE && !f->logged_alone && gb_clock_ns() - stat.since_ns > PATIENCE_NS)
         changed = true;
     if (changed) {
-        f->told = stat.state;
-        f->told_alone = true;
+        f->logged = stat.state;
+        f->logged_alone = true;
         gb_log(&f->daemon->log, words[stat.state].level, "fleet", "%s, node %s: %s%s%s", f->options.fleet.s,
                f->options.node.s, words[stat.state].text, stat.why.code != GB_OK ? ": " : "",
                stat.why.code != GB_OK ? stat.why.detail : "");

@@ -1,5 +1,5 @@
 /* The process: command line, signals, the loop of the main thread while the daemon serves, the ordered stop. Twice a
- * second the loop looks at tokens, certificates, store, disk, sockets, fleet and device, and logs what has changed. */
+ * second the loop checks tokens, certificates, store, disk, sockets, fleet and device, and logs what has changed. */
 #include <ctype.h>
 #include <errno.h>
 #include <malloc.h>

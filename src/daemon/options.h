@@ -77,7 +77,7 @@ void gb_options_done(struct gb_options *options);
  * Returns text. */
 char *gb_option_hint(const char *name, size_t len, const char *before, char text[GB_NEAREST_HINT]);
 
-/* Finds an option by name[0..len). NULL when there is none. */
+/* Finds an option by name[0..len). NULL: no such option. */
 const struct gb_option_spec *gb_option_find(const char *name, size_t len);
 
 /* Sets a value from text unless one of a greater source stands; a list grows by values of the same source. `where`

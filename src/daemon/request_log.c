@@ -33,8 +33,8 @@ static void begin(struct gb_refusal_kind *kind, const char *client, enum gb_code
     snprintf(kind->client, sizeof(kind->client), "%s", client);
 }
 
-/* Where all places are taken by minutes that are not over, it is one of the others. A minute that is over and has
- * nothing to tell gives its place. */
+/* If minutes that have not ended take all places, it is one of the others. A minute that has ended and left no line out
+ * gives its place. */
 static struct gb_refusal_kind *kind_of(struct gb_refusal_lines *lines, const char *client, enum gb_code code,
                                        uint64_t now_ns) {
     struct gb_refusal_kind *place = NULL;
@@ -86,17 +86,17 @@ static bool tell(struct gb_refusal_kind *kind, bool all, uint64_t now_ns, struct
     return true;
 }
 
-bool gb_refusal_lines_told(struct gb_refusal_lines *lines, bool all, uint64_t now_ns, struct gb_refusal_kind *ret) {
-    bool told = false;
+bool gb_refusal_lines_next(struct gb_refusal_lines *lines, bool all, uint64_t now_ns, struct gb_refusal_kind *ret) {
+    bool found = false;
     unsigned i;
 
     pthread_mutex_lock(&lines->lock);
-    for (i = 0; i < lines->used && !told; i++)
-        told = tell(&lines->kinds[i], all, now_ns, ret);
-    if (!told)
-        told = tell(&lines->others, all, now_ns, ret);
+    for (i = 0; i < lines->used && !found; i++)
+        found = tell(&lines->kinds[i], all, now_ns, ret);
+    if (!found)
+        found = tell(&lines->others, all, now_ns, ret);
     pthread_mutex_unlock(&lines->lock);
-    return told;
+    return found;
 }
 
 /* --- lines -------------------------------------------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static void tell_left_out(struct gb_request_log *r, bool all) {
     uint64_t now_ns = gb_clock_ns();
     struct gb_refusal_kind kind;
 
-    while (r->said && gb_refusal_lines_told(&r->refusals, all, now_ns, &kind)) {
+    while (r->said && gb_refusal_lines_next(&r->refusals, all, now_ns, &kind)) {
         const struct gb_log_field fields[] = {{"client", kind.client[0] ? kind.client : NULL},
                                               {"code", kind.code != GB_OK ? gb_code_slug(kind.code) : NULL}};
         char text[128];
@@ -271,7 +271,7 @@ static size_t write_line(char *at, size_t size, const struct gb_http_request *re
     return out.failed ? 0 : out.used;
 }
 
-/* A want of memory or of room, and a deadline, are no faults: their callers get 503, 507 and so on. */
+/* Running out of memory or room, and a deadline, are not faults of the daemon: clients get 503, 507 and so on. */
 static enum gb_log_level level_of(int status) {
     return status == 500 ? GB_LOG_ERROR : status == 401 || status == 403 ? GB_LOG_WARNING : GB_LOG_DEBUG;
 }

@@ -39,7 +39,7 @@ void gb_request_log_reopen(struct gb_request_log *requests);
 #define GB_REFUSAL_LINES_NS (60 * GB_NS_PER_S)
 #define GB_REFUSAL_LINES_EACH 10
 #define GB_REFUSAL_LINES_ALL 300
-/* Clients and codes that are told apart at a time. */
+/* Pairs of client and code that are counted at a time. */
 #define GB_REFUSAL_LINES_KINDS 64
 
 struct gb_refusal_kind {
@@ -65,8 +65,8 @@ void gb_refusal_lines_done(struct gb_refusal_lines *lines);
 /* [any thread] True: it has a line. */
 bool gb_refusal_lines_take(struct gb_refusal_lines *lines, const char *client, enum gb_code code, uint64_t now_ns);
 
-/* [one thread] False: nothing is to be told. Else *ret is of a minute that is over, in which lines were left out. all:
- * also of one that is not over. To be asked again until it is false. */
-bool gb_refusal_lines_told(struct gb_refusal_lines *lines, bool all, uint64_t now_ns, struct gb_refusal_kind *ret);
+/* [one thread] Takes a minute that has ended and in which lines were left out; with `all` also one that has not ended.
+ * The caller reports *ret, and calls again until this is false: no such minute is left. */
+bool gb_refusal_lines_next(struct gb_refusal_lines *lines, bool all, uint64_t now_ns, struct gb_refusal_kind *ret);
 
 #endif

@@ -244,7 +244,7 @@ void gb_daemon_reload_tokens(struct gb_daemon *daemon, bool asked) {
     check_token_end(daemon);
 }
 
-/* Until the next look, or until a token's time is over. */
+/* Until the next check, or until a token expires. */
 int gb_daemon_token_patience_ms(const struct gb_daemon *daemon, int tick_ms) {
     int64_t left_us = daemon->token_end_us > 0 ? daemon->token_end_us - gb_tokens_now_us(daemon->core) : INT64_MAX;
 

@@ -214,7 +214,7 @@ static int make_id(const struct gb_name *name, int64_t *ret, struct gb_error *er
     return 0;
 }
 
-/* The word that is none is not repeated: it may be a secret that stands in the wrong place. */
+/* A word that is no scope is not repeated: it may be a secret that stands in the wrong place. */
 static int read_scopes(const char *text, unsigned *ret, struct gb_error *err) {
     if (text && gb_scopes_parse(text, strlen(text), ret, NULL) != 0)
         return gb_error_set(

@@ -28,7 +28,7 @@ struct gb_token_array {
     size_t capacity;
 };
 
-/* Room for so many in all: until there are more, the items stay where they are. */
+/* Room for `capacity` in all: until there are more, the items stay where they are. */
 int gb_token_array_reserve(struct gb_token_array *array, size_t capacity, struct gb_error *err);
 int gb_token_array_add(struct gb_token_array *array, const struct gb_token_rec *rec, struct gb_error *err);
 
@@ -66,7 +66,7 @@ struct gb_tokens_file {
     size_t count;
     struct gb_tokens_index index;
     struct gb_tokens_look opened; /* when it was last opened */
-    struct gb_tokens_look seen;   /* when it was last looked at, */
+    struct gb_tokens_look seen;   /* when it was last checked, */
     uint64_t seen_ns;             /* as it is since then */
 };
 

@@ -50,7 +50,7 @@ static void share(rlim_t files, rlim_t need, uint64_t *listeners) {
         *listeners = files > need ? files - need : 1;
 }
 
-/* As many of so many connections as three quarters of the hard limit on open files have room for. */
+/* How many of that number of connections fit into three quarters of the hard limit on open files. */
 static uint64_t fitting(uint64_t connections, unsigned each) {
     struct rlimit limit;
 

@@ -1,4 +1,4 @@
-/* What the files of this layer share. */
+/* What the files of this folder share: the disk as a struct, its paths and names, its state, room and marker. */
 #ifndef GB_DISK_INTERNAL_H
 #define GB_DISK_INTERNAL_H
 
@@ -38,6 +38,8 @@ struct gb_disk {
 
 /* "DIR/below". */
 void gb_disk_path(const struct gb_disk *disk, const char *below, char ret[PATH_MAX]);
+/* Closes it, and errno stays as it was. */
+void gb_disk_shut(int fd);
 /* "2a" and "298.7.0badcafe.safetensors". */
 void gb_disk_name_folder(const struct gb_disk_name *name, char ret[4]);
 const char *gb_disk_name_base(const char text[GB_DISK_NAME_SIZE]);

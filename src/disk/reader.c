@@ -1,4 +1,5 @@
-/* Reading a file. */
+/* Reads a file of stored bytes, with O_DIRECT where memory and place permit it. The name and the size are checked when
+ * the file is opened; the caller compares checksums. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

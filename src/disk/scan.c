@@ -1,4 +1,5 @@
-/* The files that are there, and those that were taken out of the way. */
+/* Files of stored bytes by their names: visited, set aside, taken back, removed. What a scan cannot see counts as an
+ * absent disk, so that nothing is called lost. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -105,12 +106,8 @@ static DIR *open_folder(struct gb_disk *disk, const char *below) {
     if (fd < 0)
         return NULL;
     dir = fdopendir(fd);
-    if (!dir) {
-        int errnum = errno;
-
-        close(fd);
-        errno = errnum;
-    }
+    if (!dir)
+        gb_disk_shut(fd);
     return dir;
 }
 

@@ -271,13 +271,13 @@ int gb_npy_parse_header(const void *data, size_t n, struct gb_npy *ret, struct g
     const char *bytes = data;
     struct reader r = {.begin = bytes, .at = bytes, .end = bytes + n, .err = err};
     struct gb_npy npy = {0};
-    size_t told;
+    size_t said;
 
     if (n < GB_NPY_PREFIX)
         return malformed(&r, "it is too short");
-    if (gb_npy_header_bytes(data, &told, err) < 0)
+    if (gb_npy_header_bytes(data, &said, err) < 0)
         return -1;
-    if (told != n)
+    if (said != n)
         return malformed(&r, "its length is wrong");
     r.at += bytes[6] == 1 ? 10 : 12;
     if (read_dictionary(&r, &npy) < 0)

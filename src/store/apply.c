@@ -359,7 +359,7 @@ int gb_fence_commit_page(struct gb_apply *apply, struct gb_error *err) {
 /* All pages of the log go to the database, which is synced. The commit after that writes a new head of the log and
  * syncs it: from then on the old log counts no more, whatever of it is on the disk. A reader, which may be another
  * process, keeps the log from being begun again; waiting for it would hold up all other changes. */
-static int begin_log_anew(struct gb_apply *apply, struct gb_error *err) {
+static int restart_log(struct gb_apply *apply, struct gb_error *err) {
     int r;
 
     gb_db_patience(apply->db, false);
@@ -375,7 +375,7 @@ static int begin_log_anew(struct gb_apply *apply, struct gb_error *err) {
 void gb_fence_mend(struct gb_fence *fence, struct gb_apply *apply) {
     struct gb_error err = GB_ERROR_INIT;
 
-    begin_log_anew(apply, &err);
+    restart_log(apply, &err);
     set_trouble(fence, &err);
 }
 

@@ -456,7 +456,7 @@ static char *with_columns(const char *made, const struct gb_columns *missing) {
     return NULL;
 }
 
-static int make_anew(sqlite3 *db, const char *table, const struct gb_columns *missing, struct gb_error *err) {
+static int make_again(sqlite3 *db, const char *table, const struct gb_columns *missing, struct gb_error *err) {
     sqlite3_stmt *stmt = NULL;
     char *sql = NULL;
     char drop[96];
@@ -492,7 +492,7 @@ int gb_columns_add(sqlite3 *db, const char *table, const struct gb_columns *want
     snprintf(sql, sizeof(sql), "SELECT count(*) FROM (SELECT 1 FROM %s LIMIT 1)", table);
     if (gb_db_int(db, sql, &rows, err) < 0)
         return -1;
-    return rows ? alter(db, table, &missing, err) : make_anew(db, table, &missing, err);
+    return rows ? alter(db, table, &missing, err) : make_again(db, table, &missing, err);
 }
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */

@@ -18,7 +18,7 @@ const SAID = {
 
 const labelsText = (labels) => Object.entries(labels || {}).map(([key, value]) => `${key}=${value}`).join(' ');
 const sum = (node, what) => (node.devices || []).reduce((n, d) => n + (d[what] || 0), 0);
-const told = (node, what) => (node.alive ? sum(node, what) : null); // by those that are alive alone
+const known = (node, what) => (node.alive ? sum(node, what) : null); // by those that are alive alone
 const stateOf = (node) => (!node.alive ? 'absent' : node.draining ? 'draining' : 'ready');
 const named = (key, label) => ({key, label, value: (x) => x[key] || '', text: (x) => x[key] || '', class: 'name'});
 const sized = (key, label, of) => ({key, label, number: true, value: of, text: (x) => bytes(of(x))});
@@ -49,8 +49,8 @@ const nodes = new Table(byId('nodes'), {
       cell.classList.toggle('bad', !n.alive);
     }},
     {key: 'share', label: 'Memory in use', value: (n) => (n.alive ? 1 - sum(n, 'free_bytes') / (sum(n, 'bytes') || 1) : -1), class: 'share', text: () => '',
-      fill: (cell, n) => bar(cell, {used: n.alive ? sum(n, 'bytes') - sum(n, 'free_bytes') : 0, reserved: 0, peak: told(n, 'committed_bytes') || 0, total: sum(n, 'bytes')})},
-    sized('free', 'Free', (n) => told(n, 'free_bytes')), sized('committed', 'Committed', (n) => told(n, 'committed_bytes')),
+      fill: (cell, n) => bar(cell, {used: n.alive ? sum(n, 'bytes') - sum(n, 'free_bytes') : 0, reserved: 0, peak: known(n, 'committed_bytes') || 0, total: sum(n, 'bytes')})},
+    sized('free', 'Free', (n) => known(n, 'free_bytes')), sized('committed', 'Committed', (n) => known(n, 'committed_bytes')),
     sized('memory', 'Memory', (n) => sum(n, 'bytes')),
     {key: 'devices', label: 'Devices', number: true, value: (n) => n.devices?.length || 0, text: (n) => count(n.devices?.length || 0)},
     {key: 'sessions', label: 'Sessions', number: true, value: (n) => sessionsOf.get(n.name) || 0, text: (n) => count(sessionsOf.get(n.name) || 0)},

@@ -49,14 +49,14 @@ export class Watch extends EventTarget {
     this.hurry();
   }
 
-  // Starts anew, for another token or another daemon.
+  // Starts again, for another token or another daemon.
   restart() {
     forget();
-    this.anew();
+    this.reset();
     this.soon();
   }
 
-  anew() {
+  reset() {
     this.sequence = -1;
     this.root = null;
     this.devicesAt = 0;
@@ -119,7 +119,7 @@ export class Watch extends EventTarget {
       const root = (await get('/v1')).value;
       if (this.started && this.started !== root.started_at) {
         this.samples.push(null); // rates do not span a restart
-        this.anew();
+        this.reset();
       }
       this.started = root.started_at;
       this.root = root;

@@ -1,5 +1,5 @@
 /* Landlock: from here on the kernel opens only files that rules name, to this thread and those that it starts. Open
- * descriptors go on, and a memfd or a socket is no file in this sense. enclose.c names the files; paths.def has
+ * descriptors stay good, and a memfd or a socket is no file in this sense. enclose.c names the files; paths.def has
  * those of each daemon. */
 #ifndef GB_DAEMON_CAGE_LANDLOCK_H
 #define GB_DAEMON_CAGE_LANDLOCK_H

@@ -1,4 +1,4 @@
-/* What the kernel would let the daemon do beyond its user's rights, and whether its memory may be looked at. All of
+/* What the kernel would let the daemon do beyond its user's rights, and whether others may read its memory. All of
  * this is of the calling thread and of those that it starts later. */
 #ifndef GB_DAEMON_CAGE_PRIVILEGES_H
 #define GB_DAEMON_CAGE_PRIVILEGES_H

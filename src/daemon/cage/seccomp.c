@@ -184,7 +184,7 @@ static bool applies(const struct rule *rule, unsigned sets) {
     return rule->set == BOTH || (rule->set == CUDA) == ((sets & GB_CAGE_CUDA) != 0);
 }
 
-/* The argument is an int in all of these: its upper half is not looked at, by the kernel either. */
+/* The argument is an int in all of these: its upper half does not count, for the kernel either. */
 static void add_rule(struct filter *f, const struct rule *rule) {
     uint32_t value = rule->value == OWN_PROCESS ? (uint32_t)getpid() : rule->value;
 
@@ -254,14 +254,14 @@ static bool build_filter(unsigned sets, uint32_t unknown, struct filter *ret) {
 
 #define NUMBERS 1024
 
-static atomic_bool told[NUMBERS];
+static atomic_bool logged[NUMBERS];
 static struct gb_log refusal_log;
 
 /* Logs that number, once in a process. Safe on any thread. log: NULL for the one of prepare_refusal. */
-static void tell_refusal(const struct gb_log *log, unsigned number, const char *outcome) {
+static void log_refusal(const struct gb_log *log, unsigned number, const char *outcome) {
     unsigned at = number < NUMBERS ? number : NUMBERS - 1;
 
-    if (!atomic_exchange(&told[at], true))
+    if (!atomic_exchange(&logged[at], true))
         gb_log(log ? log : &refusal_log, GB_LOG_WARNING, "seccomp", "the system call %s (%u) is on no list: %s",
                gb_call_name(number), number, outcome);
 }
@@ -283,7 +283,7 @@ static void refuse(int number, siginfo_t *info, void *context) {
     int saved = errno;
 
     (void)number;
-    tell_refusal(NULL, (unsigned)info->si_syscall, "it failed with EPERM");
+    log_refusal(NULL, (unsigned)info->si_syscall, "it failed with EPERM");
     set_result(context, -EPERM);
     errno = saved;
 }
@@ -322,7 +322,7 @@ static void *serve(void *arg) {
     for (;;) {
         memset(supervisor.ask, 0, supervisor.ask_size);
         if (ioctl(supervisor.fd, SECCOMP_IOCTL_NOTIF_RECV, supervisor.ask) == 0) {
-            tell_refusal(&supervisor.log, (unsigned)supervisor.ask->data.nr, "it was made all the same");
+            log_refusal(&supervisor.log, (unsigned)supervisor.ask->data.nr, "it was made all the same");
             answer();
         } else if (errno != EINTR && errno != ENOENT) {
             return arg;

@@ -147,8 +147,8 @@ int gb_command_fits(const struct gb_command *command, int verb, const struct gb_
     return 0;
 }
 
-/* One of the command's own options at argv[*at], with its value. 1; 0: it is none of them; -1: the value is missing, or
- * a FILE or DIR is no path. */
+/* One of the command's own options at argv[*at], with its value. 1; 0: it is not one of them; -1: the value is missing,
+ * or a FILE or DIR is no path. */
 static int take_own(const struct gb_command *command, int argc, char **argv, int *at, struct gb_command_line *line,
                     struct gb_error *err) {
     int own = find(command, argv[*at]);

@@ -193,7 +193,7 @@ static void check_buffer(struct fsck *f, const struct gb_known_buffer *b) {
 
 /* --- files -------------------------------------------------------------------------------------------------------- */
 
-/* A file that no row names is normal after a crash, so that it is told and is no finding. */
+/* A file that no row names is normal after a crash, so that it is printed and is no finding. */
 static int see_file(void *arg, const struct gb_disk_name *name, uint64_t bytes, struct gb_error *err) {
     struct fsck *f = arg;
     char file[GB_DISK_FILE_SIZE];

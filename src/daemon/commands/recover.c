@@ -553,7 +553,7 @@ static int apply(struct recover *r, struct gb_error *err) {
     return r->foreign ? gb_disk_take_over(r->disk, err) : 0;
 }
 
-/* A database that is not there yet is none that the folder could belong to: it is not made in vain. */
+/* The folder cannot belong to a database that is not there yet, which is therefore not made. */
 static int check_before(struct recover *r, struct gb_error *err) {
     int result;
 

@@ -361,7 +361,7 @@ static int prepare(const char *dir, const struct paths *paths, struct gb_error *
     return make_folder(dir, 0755, err) == 0 ? make_folder(paths->authority_folder, 0700, err) : -1;
 }
 
-/* Two authorities of one name could not be told apart: a number is part of it. */
+/* Two authorities of one name could not be distinguished: a number is part of it. */
 static struct gb_tls_pair *make_authority(const char *machine, struct gb_error *err) {
     struct gb_tls_plan plan = {.role = GB_TLS_AUTHORITY, .now_s = now_s(), .days = GB_TLS_DAYS_MAX};
     unsigned char number[4];

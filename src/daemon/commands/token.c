@@ -616,7 +616,7 @@ static enum gb_exit fail(const struct gb_error *err) {
     return err->code == GB_ERR_INVALID_ARGUMENT || err->code == GB_ERR_INVALID_NAME ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
 }
 
-/* The database, which only adding makes: looking into a place where there is none must not look as if there were. */
+/* The database, which only adding makes: a list of a place without one must not look like an empty list. */
 static int find_database(const struct gb_options *options, bool makes, char **ret_dir, char **ret_database,
                          struct gb_error *err) {
     *ret_dir = makes ? gb_state_dir(options->state_dir, err) : gb_state_dir_find(options->state_dir, err);

@@ -21,7 +21,7 @@ static uint64_t told(bool all, uint64_t at_ns) {
     struct gb_refusal_kind kind;
     uint64_t left_out = 0;
 
-    while (gb_refusal_lines_told(&lines, all, at_ns, &kind))
+    while (gb_refusal_lines_next(&lines, all, at_ns, &kind))
         left_out += kind.left_out;
     return left_out;
 }
@@ -33,13 +33,13 @@ START_TEST(one_client) {
     ck_assert_uint_eq(refuse("a", GB_ERR_UNAUTHENTICATED, 1000, 5 * MINUTE), GB_REFUSAL_LINES_EACH);
     ck_assert_uint_eq(refuse("a", GB_ERR_FORBIDDEN, 2, 5 * MINUTE), 2);
     ck_assert_uint_eq(refuse("b", GB_ERR_UNAUTHENTICATED, 2, 5 * MINUTE), 2);
-    ck_assert(!gb_refusal_lines_told(&lines, false, 6 * MINUTE - 1, &kind));
-    ck_assert(gb_refusal_lines_told(&lines, false, 6 * MINUTE, &kind));
+    ck_assert(!gb_refusal_lines_next(&lines, false, 6 * MINUTE - 1, &kind));
+    ck_assert(gb_refusal_lines_next(&lines, false, 6 * MINUTE, &kind));
     ck_assert_str_eq(kind.client, "a");
     ck_assert_int_eq(kind.code, GB_ERR_UNAUTHENTICATED);
     ck_assert_uint_eq(kind.left_out, 1000 - GB_REFUSAL_LINES_EACH);
     ck_assert_uint_eq(kind.since_ns, 5 * MINUTE);
-    ck_assert(!gb_refusal_lines_told(&lines, true, 6 * MINUTE, &kind));
+    ck_assert(!gb_refusal_lines_next(&lines, true, 6 * MINUTE, &kind));
     ck_assert_uint_eq(refuse("a", GB_ERR_UNAUTHENTICATED, 1000, 6 * MINUTE), GB_REFUSAL_LINES_EACH);
     ck_assert_uint_eq(told(true, 6 * MINUTE), 1000 - GB_REFUSAL_LINES_EACH);
     gb_refusal_lines_done(&lines);
