@@ -271,7 +271,7 @@ void gb_cli_signals_block(void) {
 }
 
 /* Starts the thread that waits for them; all other threads started from now on have them blocked. -1 with errno. */
-static int cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
+static int signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli) {
     sigset_t set;
     int r;
 
@@ -288,7 +288,7 @@ static int cli_signals_begin(struct gb_cli_signals *signals, struct gb_cli *cli)
     return 0;
 }
 
-static void cli_signals_end(struct gb_cli_signals *signals) {
+static void signals_end(struct gb_cli_signals *signals) {
     pthread_kill(signals->thread, SIGUSR2);
     pthread_join(signals->thread, NULL);
     pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
@@ -709,11 +709,11 @@ int gb_cli_run(struct gb_cli *cli, int argc, char **argv) {
         gb_cli_end(cli);
         return r;
     }
-    if (cli_signals_begin(&signals, cli) < 0) {
+    if (signals_begin(&signals, cli) < 0) {
         r = gb_cli_refused(cli, GB_CLI_FAILED, "no thread can be started for signals: %s", strerror(errno));
     } else {
         r = cli->command->run(cli, argc, argv);
-        cli_signals_end(&signals);
+        signals_end(&signals);
     }
     r = gb_cli_flush(cli, r);
     gb_cli_end(cli);

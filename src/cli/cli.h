@@ -210,7 +210,7 @@ struct gb_cli_signals {
 /* Those that end the program here. */
 void gb_cli_signals_fatal(sigset_t *ret);
 
-/* Blocks them until gb_cli_signals_begin(), so that one that comes early is not lost and not fatal. */
+/* Blocks them until gb_cli_begin(), so that one that comes early is not lost and not fatal. */
 void gb_cli_signals_block(void);
 
 /* --- settings: what the options say, as members of a request ------------------------------------------------------ */

@@ -45,9 +45,7 @@ struct reader {
 };
 
 /* Every refusal begins with the file and the line. */
-static int wrong(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static int wrong(struct reader *reader, const char *format, ...) {
+static int __attribute__((format(printf, 2, 3))) wrong(struct reader *reader, const char *format, ...) {
     char text[512];
     va_list args;
 

@@ -50,14 +50,9 @@ struct doctor {
 
 /* --- checks ------------------------------------------------------------------------------------------------------- */
 
-static void add_check(struct doctor *doctor, const char *check, bool good, const char *remedy, const char *detail, ...)
-    __attribute__((format(printf, 5, 6)));
-static void skip_check(struct doctor *doctor, const char *check, const char *detail, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* Adds a check. detail: what is; remedy: what to do about it, used when not good. */
-static void add_check(struct doctor *doctor, const char *check, bool good, const char *remedy, const char *detail,
-                      ...) {
+static void __attribute__((format(printf, 5, 6)))
+add_check(struct doctor *doctor, const char *check, bool good, const char *remedy, const char *detail, ...) {
     char text[1024];
     va_list args;
 
@@ -70,7 +65,8 @@ static void add_check(struct doctor *doctor, const char *check, bool good, const
 }
 
 /* Adds a check that does not apply here, with the reason: it is no failure. */
-static void skip_check(struct doctor *doctor, const char *check, const char *detail, ...) {
+static void __attribute__((format(printf, 3, 4)))
+skip_check(struct doctor *doctor, const char *check, const char *detail, ...) {
     char text[1024];
     va_list args;
 

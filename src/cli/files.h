@@ -9,8 +9,6 @@ bool gb_cli_is_file(const char *text);
 
 /* Uploads; path - is standard input, name NULL takes the name from the path. Exit statuses. */
 int gb_cli_put_file(struct gb_cli *cli, const char *path, const char *name);
-/* Downloads; path - or NULL is standard output. A file appears when all of it is there. */
-int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *path);
 
 /* Warns on standard error if the path ends as an archive or a pickle and the bytes that came, of the file fd, are not
  * one, unless --raw or --quiet is given. fd -1: the bytes cannot be read. */
@@ -18,11 +16,6 @@ void gb_cli_warn_no_archive(const struct gb_cli *cli, int fd, const char *path);
 
 /* get CHECKPOINT DIR, put DIR: copies the folder of a checkpoint. The exit status. */
 int gb_cli_copy_folder(struct gb_cli *cli, int argc, char **argv);
-
-/* Whether text is meant as the URL of a buffer of another daemon. */
-bool gb_cli_is_url(const char *text);
-/* Has the daemon copy it. The exit status. */
-int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target);
 
 /* Path with %h replaced by the host of --hosts, malloc'd. */
 char *gb_cli_host_path(const struct gb_cli *cli, const char *path);

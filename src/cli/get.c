@@ -413,7 +413,8 @@ static char *path_for(const struct gb_cli *cli, const char *name, const char *gi
     return whole;
 }
 
-int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
+/* given: - or NULL is standard output. A file appears when all of it is there. */
+static int get_file(struct gb_cli *cli, const char *name, const char *given) {
     struct gb_cli_name source;
     char *path = NULL;
     bool many;
@@ -439,7 +440,7 @@ int gb_cli_get_file(struct gb_cli *cli, const char *name, const char *given) {
 }
 
 int gb_cli_run_get(struct gb_cli *cli, int argc, char **argv) {
-    return gb_cli_get_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
+    return get_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
 }
 
 /* --- cp from a URL: the request ----------------------------------------------------------------------------------- */
@@ -550,11 +551,13 @@ static void watch(struct gb_cli *cli, const char *id, const struct gb_cli_name *
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
 
-bool gb_cli_is_url(const char *text) {
+/* Whether text is meant as the URL of a buffer of another daemon. */
+static bool is_url(const char *text) {
     return strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
 }
 
-int gb_cli_pull(struct gb_cli *cli, const char *url, const char *target) {
+/* Has the daemon copy it. The exit status. */
+static int pull(struct gb_cli *cli, const char *url, const char *target) {
     char path[GB_CLI_PATH];
     struct gb_cli_name to;
     json_t *result;
@@ -633,19 +636,19 @@ int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {
     bool to_file = gb_cli_is_file(argv[1]);
 
     (void)argc;
-    if (gb_cli_is_url(argv[1]))
+    if (is_url(argv[1]))
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "TARGET is a buffer of the daemon that is asked, and a URL can be SOURCE alone: --url "
                               "says which daemon");
-    if (gb_cli_is_url(argv[0]) && to_file)
+    if (is_url(argv[0]) && to_file)
         return gb_cli_refused(cli, GB_CLI_USAGE, "a URL is copied into a buffer; gpubuf --url URL get brings a file");
-    if (!(from_file && to_file) && check_idle_cp(cli, from_file, to_file, gb_cli_is_url(argv[0])) < 0)
+    if (!(from_file && to_file) && check_idle_cp(cli, from_file, to_file, is_url(argv[0])) < 0)
         return GB_CLI_USAGE;
-    if (gb_cli_is_url(argv[0]))
-        return gb_cli_pull(cli, argv[0], argv[1]);
+    if (is_url(argv[0]))
+        return pull(cli, argv[0], argv[1]);
     if (from_file && to_file)
         return gb_cli_refused(cli, GB_CLI_USAGE, "cp copies from or to a buffer; for two files there is cp(1)");
     if (from_file)
         return gb_cli_put_file(cli, argv[0], argv[1]);
-    return to_file ? gb_cli_get_file(cli, argv[0], argv[1]) : copy_buffer(cli, argv[0], argv[1]);
+    return to_file ? get_file(cli, argv[0], argv[1]) : copy_buffer(cli, argv[0], argv[1]);
 }

@@ -42,7 +42,8 @@ static char *url_of(const char *name) {
     return url;
 }
 
-int gb_cli_hosts_add(struct gb_cli_hosts *hosts, const char *name, const char *url) {
+/* One more; url NULL: the name is one, or a host. -1: no memory. */
+static int add_host(struct gb_cli_hosts *hosts, const char *name, const char *url) {
     struct gb_cli_host host = {.fds = {-1, -1}};
     struct gb_cli_host *items = realloc(hosts->items, (hosts->count + 1) * sizeof(*items));
 
@@ -78,7 +79,7 @@ static int add(struct gb_cli_hosts *hosts, const char *text, size_t n) {
     if (n == 0 || has(hosts, text, n))
         return 0;
     name = strndup(text, n);
-    r = name ? gb_cli_hosts_add(hosts, name, NULL) : -1;
+    r = name ? add_host(hosts, name, NULL) : -1;
     free(name);
     return r;
 }
@@ -96,7 +97,7 @@ static int read_file(FILE *file, struct gb_cli_hosts *hosts, const char **ret_wh
 }
 
 /* The same of a list alone. */
-static int cli_hosts_list(const char *text, struct gb_cli_hosts *ret) {
+static int read_list(const char *text, struct gb_cli_hosts *ret) {
     struct gb_cli_hosts hosts = {0};
     int r = 0;
 
@@ -120,7 +121,7 @@ int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret, const char **r
     int r;
 
     if (strcmp(text, "-") != 0 && access(text, F_OK) != 0) {
-        r = cli_hosts_list(text, &hosts);
+        r = read_list(text, &hosts);
     } else {
         file = strcmp(text, "-") == 0 ? stdin : fopen(text, "re");
         r = file ? read_file(file, &hosts, &why) : -1;
@@ -213,7 +214,7 @@ static void put_lines(FILE *out, const char *host, const char *text, bool (*want
 
 /* Says what a host did: its lines with its name before them, or one JSON object. Lines of --verbose go to standard
  * error. */
-static void cli_host_show(const struct gb_cli_host *host, bool json, double timeout_s) {
+static void show_host(const struct gb_cli_host *host, bool json, double timeout_s) {
     char reason[1024] = "";
 
     if (host->status != 0)
@@ -255,7 +256,7 @@ static int add_nodes(struct gb_cli *cli, json_t *fleet, json_t *nodes, json_t *w
     json_array_foreach(nodes, i, node) {
         const char *url = gb_cli_fleet_url(fleet, node, gpubuf_url(cli->client));
 
-        if (url[0] != '\0' && has_labels(node, wanted) && gb_cli_hosts_add(ret, gb_cli_text(node, "name"), url) < 0)
+        if (url[0] != '\0' && has_labels(node, wanted) && add_host(ret, gb_cli_text(node, "name"), url) < 0)
             return gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
     }
     return 0;
@@ -401,7 +402,7 @@ static void take(struct fleet *fleet, struct gb_cli_host *host, int which) {
 
 static void show(struct fleet *fleet) {
     while (fleet->shown < fleet->hosts.count && fleet->hosts.items[fleet->shown].ended)
-        cli_host_show(&fleet->hosts.items[fleet->shown++], fleet->cli->options.json, fleet->timeout_s);
+        show_host(&fleet->hosts.items[fleet->shown++], fleet->cli->options.json, fleet->timeout_s);
     fflush(stdout);
 }
 
@@ -522,7 +523,7 @@ static int read_group(struct gb_cli *cli, struct gb_cli_hosts *ret) {
 
     if (!group)
         return GB_CLI_USAGE;
-    if (cli_hosts_list(group->values[GB_CLI_CONFIG_HOSTS], ret) < 0 || know(cli, ret) < 0)
+    if (read_list(group->values[GB_CLI_CONFIG_HOSTS], ret) < 0 || know(cli, ret) < 0)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     return GB_CLI_DONE;
 }

@@ -37,8 +37,6 @@ struct gb_cli_hosts {
 /* Reads a list, "a,b:7071,http://c:80,unix:///s", or the file of that name, a host a line. -1 when it cannot be read;
  * *ret_why says why. 0 hosts are no error here. */
 int gb_cli_hosts_read(const char *text, struct gb_cli_hosts *ret, const char **ret_why);
-/* One more; url NULL: the name is one, or a host. -1: no memory. */
-int gb_cli_hosts_add(struct gb_cli_hosts *hosts, const char *name, const char *url);
 void gb_cli_hosts_done(struct gb_cli_hosts *hosts);
 
 #endif

@@ -229,6 +229,17 @@ static void settings_done(struct gbc_settings *set) {
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
 
+static void answer_clear(gpubuf_client *client) {
+    client->answer = (struct gpubuf_answer){.body = "",
+                                            .content_type = "",
+                                            .location = "",
+                                            .recv_ms = -1,
+                                            .queue_ms = -1,
+                                            .copy_ms = -1,
+                                            .total_ms = -1,
+                                            .took_ms = -1};
+}
+
 int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struct gpubuf_error *err) {
     static const struct gpubuf_options none;
     struct gpubuf_client *client;
@@ -250,7 +261,7 @@ int gpubuf_open(const struct gpubuf_options *options, gpubuf_client **ret, struc
         gpubuf_close(client);
         return -1;
     }
-    gbc_answer_clear(client);
+    answer_clear(client);
     *ret = client;
     return 0;
 }
@@ -461,17 +472,6 @@ void gbc_put_shape(struct gpubuf_error *wrong, json_t *object, const char *key, 
 
 /* --- the answer, as it is shown ----------------------------------------------------------------------------------- */
 
-void gbc_answer_clear(gpubuf_client *client) {
-    client->answer = (struct gpubuf_answer){.body = "",
-                                            .content_type = "",
-                                            .location = "",
-                                            .recv_ms = -1,
-                                            .queue_ms = -1,
-                                            .copy_ms = -1,
-                                            .total_ms = -1,
-                                            .took_ms = -1};
-}
-
 /* "recv;dur=0.269, queue;dur=0.000" */
 static double timing(const char *all, const char *name) {
     size_t n = strlen(name);
@@ -487,11 +487,12 @@ static double timing(const char *all, const char *name) {
     return -1;
 }
 
-void gbc_answer_fill(gpubuf_client *client) {
+/* What gpubuf_answer_of() shows. */
+static void answer_fill(gpubuf_client *client) {
     const struct gbc_reply *reply = gbc_reply_of(client->conn);
     struct gpubuf_answer *answer = &client->answer;
 
-    gbc_answer_clear(client);
+    answer_clear(client);
     answer->status = reply->status;
     if (reply->body.data && !reply->body.failed) {
         answer->body = reply->body.data;
@@ -516,7 +517,7 @@ void gbc_answer_fill(gpubuf_client *client) {
 int gbc_ask(gpubuf_client *client, struct gbc_request *request, struct gpubuf_error *err) {
     int r = gbc_perform(client->conn, request, err);
 
-    gbc_answer_fill(client);
+    answer_fill(client);
     return r;
 }
 
@@ -549,8 +550,9 @@ union any_record {
     struct gpubuf_tensors tensors;
 };
 
-int gbc_take(gpubuf_client *client, const struct gpubuf_how *how, gbc_record_fn *record, void *ret,
-             struct gpubuf_error *err) {
+/* What follows from an answer. */
+static int take_answer(gpubuf_client *client, const struct gpubuf_how *how, gbc_record_fn *record, void *ret,
+                       struct gpubuf_error *err) {
     const struct gbc_reply *reply = gbc_reply_of(client->conn);
     union any_record unwanted;
 
@@ -573,7 +575,7 @@ int gbc_call(gpubuf_client *client, struct gbc_request *request, const struct gp
     int r = gbc_ask(client, request, err);
 
     gbc_request_done(request);
-    return r < 0 ? -1 : gbc_take(client, how, record, ret, err);
+    return r < 0 ? -1 : take_answer(client, how, record, ret, err);
 }
 
 /* N of "Prefer: wait=N", which the daemon takes before it answers; 0: no such header. */

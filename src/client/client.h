@@ -115,7 +115,6 @@ struct gbc_reply {
     int retry_after_s;
 };
 
-void gbc_reply_clear(struct gbc_reply *reply); /* keeps the texts' memory */
 void gbc_reply_done(struct gbc_reply *reply);
 /* A line of a header, with its end of line; *ret_end at the line that ends the header of a final answer. */
 void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, bool *ret_end);
@@ -155,17 +154,11 @@ struct gbc_reply *gbc_reply_of(struct gbc_conn *conn);
 int gbc_call(gpubuf_client *client, struct gbc_request *request, const struct gpubuf_how *how, gbc_record_fn *record,
              void *ret, struct gpubuf_error *err);
 
-/* Its two halves: performs and fills the answer, the request stays; and what follows from the answer. */
+/* Its first half: performs and fills the answer, the request stays. */
 int gbc_ask(gpubuf_client *client, struct gbc_request *request, struct gpubuf_error *err);
-int gbc_take(gpubuf_client *client, const struct gpubuf_how *how, gbc_record_fn *record, void *ret,
-             struct gpubuf_error *err);
 
 /* 0, or -1 with BAD_ANSWER: the JSON of text as a record. */
 int gbc_parse(const struct gbc_text *text, gbc_record_fn *record, void *ret, struct gpubuf_error *err);
-
-/* What gpubuf_answer_of() shows. */
-void gbc_answer_clear(gpubuf_client *client);
-void gbc_answer_fill(gpubuf_client *client);
 
 /* Adds to a JSON object; value NULL, and what is not set, is left out. Lack of memory goes to wrong, so that no request
  * leaves without what the caller said. */

@@ -88,7 +88,8 @@ double gbc_took_ms(const struct gbc_conn *conn) {
 
 /* --- the headers of answers --------------------------------------------------------------------------------------- */
 
-void gbc_reply_clear(struct gbc_reply *reply) {
+/* Keeps the texts' memory. */
+static void reply_clear(struct gbc_reply *reply) {
     struct gbc_reply kept = *reply;
 
     memset(reply, 0, sizeof(*reply));
@@ -189,7 +190,7 @@ void gbc_reply_line(struct gbc_reply *reply, const char *line, size_t bytes, boo
     if (strncmp(text, "HTTP/", 5) == 0) {
         const char *blank = strchr(text, ' ');
 
-        gbc_reply_clear(reply);
+        reply_clear(reply);
         reply->status = blank ? atoi(blank + 1) : 0;
         return;
     }
@@ -679,7 +680,7 @@ static int attempt(struct gbc_conn *conn, struct gbc_request *request, struct gp
     conn->answered = false;
     conn->ended = false;
     gbc_error_init(&conn->inner);
-    gbc_reply_clear(&conn->reply);
+    reply_clear(&conn->reply);
     if (start(conn, err) < 0)
         return -1;
     r = run(conn, err);

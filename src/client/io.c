@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <isa-l/crc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,45 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STEP ((size_t)1 << 30) /* ISA-L counts in int */
-#define POLYNOMIAL 0x82f63b78u /* bits reversed: x^0 is the highest */
+#include "base/hash.h"
+
 #define HEADER_MAX ((uint64_t)128 << 20)
 #define POLL_NS 100000000l
-
-/* --- checksums ---------------------------------------------------------------------------------------------------- */
-
-uint32_t gbc_crc32c(uint32_t crc, const void *data, size_t bytes) {
-    unsigned char *at = (unsigned char *)(uintptr_t)data;
-
-    crc = ~crc;
-    for (; bytes > STEP; bytes -= STEP, at += STEP)
-        crc = crc32_iscsi(at, (int)STEP, crc);
-    return ~crc32_iscsi(at, (int)bytes, crc);
-}
-
-/* a * b modulo the polynomial. */
-static uint32_t times(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    unsigned i;
-
-    for (i = 0; i < 32; i++) {
-        if (a & (0x80000000u >> i))
-            product ^= b;
-        b = (b >> 1) ^ (b & 1 ? POLYNOMIAL : 0);
-    }
-    return product;
-}
-
-uint32_t gbc_crc32c_join(uint32_t a, uint32_t b, uint64_t bytes) {
-    uint32_t square = 0x00800000u; /* x^8: one byte further */
-
-    for (; bytes > 0; bytes >>= 1) {
-        if (bytes & 1)
-            a = times(a, square);
-        square = times(square, square);
-    }
-    return a ^ b;
-}
 
 /* --- headers ------------------------------------------------------------------------------------------------------ */
 
@@ -78,18 +42,18 @@ static void add_to_header(struct gbc_sum *sum, const unsigned char **data, size_
     uint64_t left = sum->header_bytes - sum->bytes;
     size_t n = *bytes < left ? *bytes : (size_t)left;
 
-    sum->header_crc = gbc_crc32c(sum->header_crc, *data, n);
+    sum->header_crc = gb_crc32c(sum->header_crc, *data, n);
     sum->bytes += n;
     *data += n;
     *bytes -= n;
 }
 
-void gbc_sum_add(struct gbc_sum *sum, const void *data, size_t bytes) {
+static void sum_add(struct gbc_sum *sum, const void *data, size_t bytes) {
     const unsigned char *at = data;
 
     while (bytes > 0 && sum->bytes < GBC_SUM_HEAD) {
         sum->head[sum->bytes++] = *at;
-        sum->payload_crc = gbc_crc32c(sum->payload_crc, at++, 1);
+        sum->payload_crc = gb_crc32c(sum->payload_crc, at++, 1);
         bytes--;
         if (sum->bytes == GBC_SUM_HEAD && (sum->header_bytes = header_of(sum->head)) > 0) {
             sum->header_crc = sum->payload_crc;
@@ -101,7 +65,7 @@ void gbc_sum_add(struct gbc_sum *sum, const void *data, size_t bytes) {
     if (bytes > 0 && sum->bytes < sum->header_bytes)
         add_to_header(sum, &at, &bytes);
     if (bytes > 0)
-        sum->payload_crc = gbc_crc32c(sum->payload_crc, at, bytes);
+        sum->payload_crc = gb_crc32c(sum->payload_crc, at, bytes);
     sum->bytes += bytes;
 }
 
@@ -109,7 +73,7 @@ bool gbc_sum_of(const struct gbc_sum *sum, uint64_t tensor_bytes, uint32_t *ret)
     uint64_t header = sum->bytes < sum->header_bytes ? sum->bytes : sum->header_bytes;
 
     if (tensor_bytes == sum->bytes) /* no header after all, only bytes that look like one */
-        *ret = gbc_crc32c_join(sum->header_crc, sum->payload_crc, sum->bytes - header);
+        *ret = gb_crc32c_join(sum->header_crc, sum->payload_crc, sum->bytes - header);
     else if (header > 0 && tensor_bytes == sum->bytes - header)
         *ret = sum->payload_crc;
     else
@@ -203,9 +167,9 @@ static int64_t reader_read(void *arg, void *data, size_t size, struct gpubuf_err
         return gbc_error_set(err, GPUBUF_INPUT_FAILED, "the source ended after %" PRIu64 " of %" PRIu64 " bytes", r->at,
                              r->up.bytes);
     if (r->summed)
-        gbc_sum_add(&r->sum, data, (size_t)n);
+        sum_add(&r->sum, data, (size_t)n);
     if (r->crc_only)
-        r->crc = gbc_crc32c(r->crc, data, (size_t)n);
+        r->crc = gb_crc32c(r->crc, data, (size_t)n);
     r->at += (uint64_t)n;
     if (r->progress)
         atomic_fetch_add(&r->progress->done, (uint64_t)n);
@@ -332,9 +296,9 @@ int gbc_writer_write(void *arg, const void *data, size_t bytes, struct gpubuf_er
     if (write_some(w, data, bytes, err) < 0)
         return -1;
     if (w->summed)
-        gbc_sum_add(&w->sum, data, bytes);
+        sum_add(&w->sum, data, bytes);
     if (w->crc_only)
-        w->crc = gbc_crc32c(w->crc, data, bytes);
+        w->crc = gb_crc32c(w->crc, data, bytes);
     w->at += bytes;
     if (w->progress)
         atomic_fetch_add(&w->progress->done, bytes);
@@ -384,7 +348,7 @@ uint32_t gbc_parts_crc(const struct gbc_parts *parts) {
     size_t i;
 
     for (i = 0; i < parts->count; i++)
-        crc = gbc_crc32c_join(crc, parts->part[i].crc, parts->part[i].bytes);
+        crc = gb_crc32c_join(crc, parts->part[i].crc, parts->part[i].bytes);
     return crc;
 }
 

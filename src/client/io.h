@@ -7,11 +7,6 @@
 
 /* --- checksums ---------------------------------------------------------------------------------------------------- */
 
-/* CRC32C; begins with 0. */
-uint32_t gbc_crc32c(uint32_t crc, const void *data, size_t bytes);
-/* Of A followed by B, from those of both; bytes: of B. */
-uint32_t gbc_crc32c_join(uint32_t a, uint32_t b, uint64_t bytes);
-
 #define GBC_SUM_HEAD 12
 
 /* Of a body and of the tensor in it: where the body begins as a .npy or a safetensors file of one tensor, that is what
@@ -24,7 +19,6 @@ struct gbc_sum {
     uint32_t payload_crc; /* of all where there is no header */
 };
 
-void gbc_sum_add(struct gbc_sum *sum, const void *data, size_t bytes);
 /* Of the tensor of that many bytes: false where what passed has no such tensor. */
 bool gbc_sum_of(const struct gbc_sum *sum, uint64_t tensor_bytes, uint32_t *ret);
 

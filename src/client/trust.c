@@ -286,10 +286,8 @@ static void describe(gnutls_x509_crt_t crt, struct gpubuf_peer *peer) {
     peer->left_s = (int64_t)gnutls_x509_crt_get_expiration_time(crt) - (int64_t)time(NULL);
 }
 
-static void add(struct gpubuf_peer *peer, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
 /* One more reason. */
-static void add(struct gpubuf_peer *peer, const char *fmt, ...) {
+static void __attribute__((format(printf, 2, 3))) add(struct gpubuf_peer *peer, const char *fmt, ...) {
     size_t at = strlen(peer->why);
     va_list ap;
 

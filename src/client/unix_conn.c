@@ -73,7 +73,8 @@ static int dial(struct gbc_link *link, const struct gbc_settings *set, struct gp
     return 0;
 }
 
-struct gbc_link *gbc_link_new(const struct gbc_settings *set, struct gpubuf_error *err) {
+/* Connects. The settings are copied as far as they are needed. */
+static struct gbc_link *link_new(const struct gbc_settings *set, struct gpubuf_error *err) {
     struct gbc_link *link = calloc(1, sizeof(*link));
 
     if (!link) {
@@ -146,7 +147,7 @@ int gbc_link_up(gpubuf_client *client, struct gpubuf_error *err) {
             "%s is no UNIX socket: mapping needs unix:///PATH, or the daemon's socket in GPUBUF_SOCKET",
             client->set.url);
     gbc_link_leave(client->link);
-    client->link = gbc_link_new(&client->set, err);
+    client->link = link_new(&client->set, err);
     return client->link ? 0 : -1;
 }
 

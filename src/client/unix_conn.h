@@ -8,8 +8,6 @@
 
 #define GBC_LINK_FDS 4
 
-struct gbc_link;
-
 /* What came: descriptors are the caller's. */
 struct gbc_link_answer {
     struct gbc_reply reply;
@@ -17,8 +15,6 @@ struct gbc_link_answer {
     size_t fds;
 };
 
-/* Connects. The settings are copied as far as they are needed. */
-struct gbc_link *gbc_link_new(const struct gbc_settings *set, struct gpubuf_error *err);
 struct gbc_link *gbc_link_ref(struct gbc_link *link);
 void gbc_link_leave(struct gbc_link *link); /* NULL is permitted; the last one closes it */
 
