@@ -1,4 +1,5 @@
-/* The fleet's directory as handlers ask it, and orders to nodes that have no address. */
+/* How handlers ask the fleet's directory, and orders to nodes without a URL. A question belongs to its request, and is
+ * cancelled with it. All handlers below /v1/fleet use this. */
 #include "api/fleet/ask.h"
 
 #include <inttypes.h>
@@ -190,8 +191,7 @@ const char *gb_on_partition_word(enum gb_on_partition on) {
 
 /* --- orders ------------------------------------------------------------------------------------------------------- */
 
-/* Orders to nodes that have no address: given here for a client's request, and followed by the node that they are
- * for. */
+/* A client's request gives an order here. The node that the order is for carries it out in gb_fleet_follow. */
 
 /* --- giving ------------------------------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 #include "fleet/fleet.h"
 #include "http/http.h"
 
-/* request->state while a handler asks; of one of the kinds, which all begin with ask. */
+/* request->state while a handler asks. All members of the union begin with ask. */
 struct gb_asking {
     struct gb_http_request *request;
     struct gb_fleet *fleet;
@@ -29,17 +29,17 @@ struct gb_asking {
         struct gb_fleet_resize resize;
         struct gb_fleet_order order;
     } of;
-    /* The items of the latter three are freed with it. */
+    /* The items of lists are freed with the question. */
     enum { GB_ASKING_ONE, GB_ASKING_NODES, GB_ASKING_SESSIONS, GB_ASKING_TENANTS } kind;
 };
 
-/* Returns the question, zeroed but for what it needs to be asked; NULL with SATURATED, or UNSUPPORTED if the node is in
- * no fleet. next runs when there is an answer without an error; it finds the question in request->state. */
+/* Makes a question, whose parameters the caller sets. next runs when the answer has come without an error; it finds the
+ * question in request->state. NULL with SATURATED, or with UNSUPPORTED if the node is in no fleet. */
 struct gb_asking *gb_asking_begin(struct gb_http_request *request, gb_http_handler *next, struct gb_error *err);
-/* The question was asked. */
+/* Waits for the answer; call it after asking. */
 enum gb_step gb_asking_wait(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err);
 
-/* What was asked is known; what waits next has a state of its own. None may be open. */
+/* Frees the question, which has been answered. The handler may then wait for something else. */
 void gb_asking_end(struct gb_http_request *request);
 
 /* Asks for all nodes. */
@@ -59,10 +59,8 @@ int gb_fleet_read_select(const json_t *body, char ret[GB_FLEET_LABELS_SIZE], str
 void gb_render_node(struct gb_json_writer *out, const char *key, const struct gb_fleet_node *node);
 const char *gb_on_partition_word(enum gb_on_partition on);
 
-/* Orders to nodes that have no address. */
-
-/* The request has asked for the nodes (gb_ask_nodes): it is redirected to the node of the order, which does what the
- * order says; or, if that has no URL, the order is given, and the answer is 202. */
+/* Called as `next` of gb_ask_nodes. Redirects the request to the node of the order, which carries it out. A node
+ * without a URL gets the order through the directory, and the answer is 202. */
 enum gb_step gb_send_to_node(struct gb_http_request *request, struct gb_http_response *response,
                              const struct gb_fleet_order *order, struct gb_error *err);
 

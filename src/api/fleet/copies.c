@@ -1,5 +1,5 @@
-/* Copies of sealed buffers at other nodes: what this one keeps, who keeps what for a session of this one, and what the
- * two say to each other. */
+/* Requests about copies of sealed buffers: which copies this node keeps, which nodes keep copies of a session, and the
+ * reports of holders to the owner. fleet/replica does the work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ enum gb_step gb_api_fleet_copies(struct gb_http_request *request, struct gb_http
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* An owner calls. What is true of the session the directory says. */
+/* An owner notifies this node. Only the directory says which sessions to keep. */
 enum gb_step gb_api_fleet_copies_wanted(struct gb_http_request *request, struct gb_http_response *response,
                                         struct gb_error *err) {
     struct gb_name session = {""};

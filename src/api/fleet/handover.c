@@ -1,5 +1,6 @@
-/* A session goes to another node: the order to bring it, and what the node that is to have it asks of the one that has
- * it. */
+/* Moves a session to another node: POST .../move, which starts the move at the new node, and POST .../handover, by
+ * which the new node asks the owner. The owner alone changes the directory, and so decides. The steps run in the API's
+ * threads; the fleet's thread answers the transfer. */
 #include "api/fleet/handover.h"
 
 #include <stdlib.h>
@@ -24,18 +25,16 @@
 
 /* --- handover ----------------------------------------------------------------------------------------------------- */
 
-/* POST /v1/fleet/sessions/{session}/handover: what the node that is to have a session asks of the one that has it.
- *
- * "freeze" makes writers wait, "look" asks whether their changes have ended, "thaw" lets them go on. "keys" tells what
- * requests with an Idempotency-Key were answered. "give" hands the session over: it is this node that asks the
- * directory, so that it alone decides. "arrived" frees what is left. */
+/* POST /v1/fleet/sessions/{session}/handover: the new node asks the owner. "freeze" makes writers wait. "look" asks
+ * whether their changes have ended. "thaw" lets writers continue. "keys" lists the answers to requests with an
+ * Idempotency-Key. "give" transfers the session. "arrived" frees what is left here. */
 
 #define FREEZE_MS 5000
 #define GIVE_MS 2000 /* the other node waits 3 s for an answer, and asks again */
 #define KEPT_MAX 1024
-#define KEY_BODY_MAX (256u << 10) /* what the other node reads has room for it three times, as it is escaped */
+#define KEY_BODY_MAX (256u << 10) /* escaped, it may be three times as long, which the other node accepts */
 
-/* --- those that were asked for ------------------------------------------------------------------------------------ */
+/* --- handovers ---------------------------------------------------------------------------------------------------- */
 
 enum state { GIVING, GIVEN, REFUSED };
 
@@ -47,15 +46,15 @@ struct handover {
     struct gb_name to;
     char claim[GB_FLEET_CLAIM_SIZE];
     uint64_t freeze;
-    struct gb_session_call *call; /* valid until it has ended */
+    struct gb_session_call *call; /* valid until the call has ended */
     struct gb_error refusal;
-    struct gb_fleet_transfer transfer; /* the fleet's, until it has answered */
+    struct gb_fleet_transfer transfer; /* the fleet's until it has answered */
 
     /* By the lock: */
     enum state state;
     struct gb_error why;
-    struct gb_name aside;            /* what is left of it here; "": not known */
-    struct gb_http_request *waiting; /* a reference */
+    struct gb_name aside;            /* the name of what is left here; "": unknown */
+    struct gb_http_request *waiting; /* the request that waits, with a reference */
 };
 
 struct gb_handovers {
@@ -103,7 +102,7 @@ static void take_out_locked(struct handover *h) {
     h->of->count--;
 }
 
-/* Those whose other node never said that the session has arrived are forgotten when there are many. */
+/* Makes room: drops the oldest handover whose new node never reported the arrival. */
 static void forget_old_locked(struct gb_handovers *handovers) {
     struct handover *oldest = NULL;
     struct handover *h;
@@ -119,9 +118,9 @@ static void forget_old_locked(struct gb_handovers *handovers) {
     free(oldest);
 }
 
-/* --- giving ------------------------------------------------------------------------------------------------------- */
+/* --- transferring ------------------------------------------------------------------------------------------------- */
 
-/* That this node has it not does not say that the fleet has it not. */
+/* A session that is missing here may be at another node of the fleet. */
 static void only_here(struct gb_error *err) {
     if (err->code == GB_ERR_SESSION_NOT_FOUND)
         err->code = GB_ERR_OWNER_UNKNOWN;
@@ -155,7 +154,7 @@ static void regained(void *arg) {
     decide(h, REFUSED, &h->refusal, NULL);
 }
 
-/* A session of which it is not known whether it was given stays as it is: the next process of this node asks. */
+/* An undecided session stays as it is: the next process of this node asks the directory. */
 static void transferred(struct gb_fleet_ask *ask) {
     struct handover *h = gb_container_of(ask, struct handover, transfer.ask);
     struct gb_session_call *call;
@@ -183,11 +182,6 @@ static enum gb_step reply_given(const struct gb_name *to, uint64_t epoch, struct
     gb_json_put_u64(&out, "epoch", epoch);
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
-}
-
-/* The claim of the request whose answer is awaited. */
-static void claim_free(void *state) {
-    free(state);
 }
 
 static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -227,7 +221,7 @@ static enum gb_step await(struct gb_http_request *request, const char *claim, st
     struct handover *h;
 
     request->state = strdup(claim);
-    request->state_free = claim_free;
+    request->state_free = free;
     request->resume = resume;
     request->deadline_ns = gb_clock_ns() + GIVE_MS * GB_NS_PER_MS;
     if (!request->state) {
@@ -242,7 +236,7 @@ static enum gb_step await(struct gb_http_request *request, const char *claim, st
     }
     pthread_mutex_unlock(&handovers->lock);
     if (before)
-        gb_http_request_unref(before); /* it ends at its own time */
+        gb_http_request_unref(before); /* it ends at its deadline */
     return resume(request, response, err);
 }
 
@@ -311,14 +305,14 @@ static enum gb_step freeze(struct gb_http_request *request, const struct handove
     return look(request, &frozen, response, err);
 }
 
-/* One that is being given stays frozen. */
+/* A session that is being transferred stays frozen. */
 static enum gb_step thaw(struct gb_http_request *request, const struct handover_step *q,
                          struct gb_http_response *response, struct gb_error *err) {
     gb_session_thaw(gb_api_of(request)->core, &q->session, q->freeze);
     return reply_freeze(q->freeze, false, response, err);
 }
 
-/* Replies are JSON. One that is none, or too long, is not told: the key is then one whose answer was lost. */
+/* A reply that is not UTF-8 or too long is left out: to the new node, the answer to that key is lost. */
 static void render_key(struct gb_json_writer *out, const struct gb_key_copy *copy) {
     const struct gb_idempotency_reply *a = copy->answer;
     bool known =
@@ -370,7 +364,7 @@ static enum gb_step keys(struct gb_http_request *request, const struct handover_
     return GB_STEP_ERROR;
 }
 
-/* The database knows that the session may be another node's from now on. The fleet may be closed by then. */
+/* The database has noted that the session may become another node's. The fleet may be closed by then. */
 static void noted(void *arg) {
     struct handover *h = arg;
     struct gb_error err = h->call->base.error;
@@ -420,7 +414,7 @@ static int begin_giving(struct gb_http_request *request, const struct handover_s
     return 0;
 }
 
-/* The other node asks again when the answer is late. */
+/* The new node repeats the step if the answer is late. */
 static enum gb_step give(struct gb_http_request *request, const struct handover_step *q,
                          struct gb_http_response *response, struct gb_error *err) {
     struct gb_handovers *handovers = gb_api_of(request)->handovers;
@@ -429,7 +423,7 @@ static enum gb_step give(struct gb_http_request *request, const struct handover_
 
     pthread_mutex_lock(&handovers->lock);
     h = find_locked(handovers, q->claim);
-    if (h && h->state == REFUSED && h->freeze != q->freeze) { /* of another freeze, which was over too early */
+    if (h && h->state == REFUSED && h->freeze != q->freeze) { /* of an earlier freeze, which ended too soon */
         take_out_locked(h);
         free(h);
         h = NULL;
@@ -459,7 +453,7 @@ static enum gb_step arrived(struct gb_http_request *request, const struct handov
     pthread_mutex_unlock(&handovers->lock);
     if (aside.s[0] != '\0')
         call = gb_call_new(sizeof(*call), NULL, NULL);
-    if (call) { /* else it is freed in its time */
+    if (call) { /* otherwise it is freed when it expires */
         gb_session_delete(gb_api_of(request)->core, &aside, NULL, call);
         gb_call_unref(call);
     }
@@ -476,7 +470,7 @@ typedef enum gb_step step_fn(struct gb_http_request *request, const struct hando
 
 static const struct {
     const char *name;
-    const char *needs; /* the field beside it */
+    const char *needs; /* the field that it needs */
     step_fn *run;
 } steps[] = {
     {"freeze", "epoch", freeze}, {"look", "freeze", look}, {"thaw", "freeze", thaw},
@@ -536,10 +530,9 @@ enum gb_step gb_api_fleet_session_handover(struct gb_http_request *request, stru
     return step;
 }
 
-/* --- the order ---------------------------------------------------------------------------------------------------- */
+/* --- the move ----------------------------------------------------------------------------------------------------- */
 
-/* POST /v1/fleet/sessions/{session}/move: a session goes to another node, which brings it. Any node is asked; it
- * redirects to the one that is to have the session. */
+/* POST /v1/fleet/sessions/{session}/move: the new node brings the session. Any other node redirects to it. */
 
 struct moving {
     struct gb_name session;

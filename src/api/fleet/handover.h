@@ -1,4 +1,4 @@
-/* Sessions that this node gives to another one of its fleet. */
+/* Sessions that this node transfers to another one of its fleet. */
 #ifndef GB_API_FLEET_HANDOVER_H
 #define GB_API_FLEET_HANDOVER_H
 

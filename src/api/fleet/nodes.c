@@ -1,4 +1,5 @@
-/* The fleet and its nodes: what they are, their numbers, and what nodes ask a hub to ask the directory. */
+/* Requests about the fleet and its nodes: this node's state, the list of nodes, draining, targets for Prometheus, the
+ * numbers of all nodes, and requests that a hub relays. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -19,8 +20,6 @@
 #include "fleet/hub/hub.h"
 
 /* --- the fleet ---------------------------------------------------------------------------------------------------- */
-
-/* /v1/fleet, its nodes, and the list of targets for Prometheus. */
 
 /* --- this node ---------------------------------------------------------------------------------------------------- */
 
@@ -117,7 +116,7 @@ static enum gb_step reply_node(struct gb_http_request *request, struct gb_http_r
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* A name that is none is refused before anything is asked. */
+/* An invalid name is refused before the directory is asked. */
 static int read_node(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
     return gb_param_name(request, 0, "node name", ret, err) < 0 ? -1 : gb_fleet_needed(request, err);
 }
@@ -204,8 +203,8 @@ enum gb_step gb_api_fleet_node_undrain(struct gb_http_request *request, struct g
 
 /* --- targets ------------------------------------------------------------------------------------------------------ */
 
-/* The labels of a node as further members. One that no daemon would give itself is left out: Prometheus refuses the
- * whole list for a name that is none, and takes some names for instructions. */
+/* Adds the labels of a node. A label that no daemon gives itself is left out: Prometheus refuses the whole list for an
+ * invalid name, and treats some names as instructions. */
 static void render_labels(struct gb_json_writer *out, const char *labels) {
     json_t *root = json_loads(labels, 0, NULL);
     const char *key;
@@ -218,7 +217,7 @@ static void render_labels(struct gb_json_writer *out, const char *labels) {
     json_decref(root);
 }
 
-/* "http://HOST:PORT" as Prometheus wants it: the host and the port, which may stand for the scheme's own. */
+/* Writes the host and the port of a URL, as Prometheus expects them. A missing port becomes the scheme's default. */
 static void render_target(struct gb_json_writer *out, const struct gb_fleet_node *node, const char *url) {
     bool secure = strncmp(url, "https://", 8) == 0;
     const char *host = strstr(url, "://") + 3;
@@ -267,12 +266,10 @@ enum gb_step gb_api_fleet_targets(struct gb_http_request *request, struct gb_htt
 
 /* --- numbers of all nodes ----------------------------------------------------------------------------------------- */
 
-/* GET /v1/fleet/stats: numbers of all nodes, asked one by one, and their sums. */
-
-/* Nodes that are asked at a time. */
+/* GET /v1/fleet/stats asks each node for its numbers, and sums them. At most AT_ONCE nodes are asked at a time. */
 #define AT_ONCE 16
 
-/* The numbers, and where GET /v1/stats has them. */
+/* The numbers, and where the answer of GET /v1/stats has them. */
 static const struct {
     const char *name;
     const char *group;
@@ -294,7 +291,7 @@ struct asked {
     struct survey *survey;
     bool begun;
     atomic_bool done;
-    const char *missing; /* static: it is not asked, or its answer is none */
+    const char *missing; /* static: why the node has no numbers; NULL: it has, or is being asked */
     uint64_t at_ns;      /* when its answer was read */
     uint64_t number[NUMBERS];
 };
@@ -332,7 +329,7 @@ static void called(struct gb_fleet_ask *ask) {
     gb_http_wake(asked->survey->request);
 }
 
-/* Sets missing where there is nothing to ask. */
+/* Asks the node, or sets why it cannot be asked. */
 static void ask_node(struct survey *survey, size_t i) {
     const struct gb_fleet_node *node = &survey->nodes.items[i];
     const char *base = gb_fleet_url_on(node, gb_redirect_network(survey->request));
@@ -482,9 +479,9 @@ enum gb_step gb_api_fleet_stats(struct gb_http_request *request, struct gb_http_
     return gb_ask_nodes(request, begin, response, err);
 }
 
-/* --- questions to a hub ------------------------------------------------------------------------------------------- */
+/* --- requests to a hub -------------------------------------------------------------------------------------------- */
 
-/* POST /v1/fleet/directory/{op}: what nodes of the fleet ask this one, a hub, to ask the directory. The bodies are
+/* POST /v1/fleet/directory/{op}: nodes send requests for the directory to this one, which is a hub. The bodies are
  * those of etcd's gateway. */
 
 #define ANSWER_MS 40000 /* more than any wait for orders */
@@ -535,7 +532,7 @@ static enum gb_step passing_resume(struct gb_http_request *request, struct gb_ht
     return GB_STEP_REPLY;
 }
 
-/* The caller's token has the node's name, unless it may do everything. */
+/* The caller's token must have the node's name, or the scope admin. */
 static int read_asker(const struct gb_http_request *request, struct gb_name *ret, struct gb_error *err) {
     const struct gb_http_text *text = gb_http_query(request, "node");
 
@@ -550,7 +547,7 @@ static int read_asker(const struct gb_http_request *request, struct gb_name *ret
                         request->by.name.s, ret->s);
 }
 
-/* What is wrong with a request is said by a node that is no hub as well. */
+/* A node that is not a hub checks the request too, so that a malformed one gets the same answer everywhere. */
 static int no_hub(const struct gb_http_request *request, const struct gb_name *node, struct gb_error *err) {
     const char *fleet = gb_api_of(request)->fleet_is.name;
 

@@ -1,5 +1,6 @@
-/* This node as its fleet sees it: its devices, its registered sessions, and what becomes of one that the directory
- * says something else of. No function blocks: any thread of the fleet calls. */
+/* This node as its fleet sees it: its devices and registered sessions, and what happens to a session about which the
+ * directory contradicts the node. The core makes every change; its end is reported to the fleet. The fleet's thread
+ * calls through src/daemon. No function blocks. */
 #include "api/fleet/own.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #include "api/pipeline/redirect.h"
 #include "fleet/move/move.h"
 
-/* --- which there are ---------------------------------------------------------------------------------------------- */
+/* --- registered sessions ------------------------------------------------------------------------------------------ */
 
 static void describe(const struct gb_api *api, const struct gb_session_view *view, struct gb_fleet_session *ret) {
     const char *labels = gb_labels_text(view->rec.labels);
@@ -25,7 +26,7 @@ static void describe(const struct gb_api *api, const struct gb_session_view *vie
     ret->quota_bytes = view->rec.quota.bytes;
     ret->given = view->rec.given;
     snprintf(ret->claim, sizeof(ret->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, view->rec.fleet_claim);
-    /* A change of labels may have made them longer than a record holds. */
+    /* Labels may have become longer than a record permits. */
     snprintf(ret->labels, sizeof(ret->labels), "%s", strlen(labels) < sizeof(ret->labels) ? labels : "{}");
 }
 
@@ -67,18 +68,18 @@ size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_se
     return walk.count;
 }
 
-/* --- what follows ------------------------------------------------------------------------------------------------- */
+/* --- applying an outcome ------------------------------------------------------------------------------------------ */
 
 struct reconciling {
     struct gb_api *api;
-    enum gb_code aside; /* what becomes of operations when it is set aside; OK: it is not */
+    enum gb_code aside; /* the error of its operations when it is set aside; OK: it is not set aside */
     struct gb_name name;
     struct gb_session_call *call;
-    void (*done)(void *arg, const struct gb_name *aside); /* NULL: none */
+    void (*done)(void *arg, const struct gb_name *aside); /* may be NULL */
     void *arg;
 };
 
-/* One that is not here any more, or went to another node meanwhile, is settled. */
+/* A session that is no longer here, or was transferred meanwhile, needs no retry. */
 static bool is_to_be_retried(const struct gb_error *error) {
     return error->code != GB_OK && error->code != GB_ERR_SESSION_NOT_FOUND && error->code != GB_ERR_SESSION_MOVING;
 }
@@ -103,8 +104,8 @@ static void reconciled(void *arg) {
     free(s);
 }
 
-/* A call whose end is told to the fleet. Without memory there is none: the next joining finds the session, and until
- * then its requests are refused. */
+/* Makes a call whose end is reported to the fleet. Without memory it returns NULL: the next joining reconciles the
+ * session, and its requests are refused until then. */
 static struct gb_session_call *begin(struct gb_api *api, const struct gb_fleet_session *mine, enum gb_code aside) {
     struct reconciling *s = malloc(sizeof(*s));
     struct gb_session_call *call = gb_call_new(sizeof(*call), reconciled, s);
@@ -144,7 +145,7 @@ static int is_that(void *arg, const struct gb_session_view *view, struct gb_erro
     return -1;
 }
 
-/* Its epoch here is the least: the directory has the right one. */
+/* The session has arrived with the least epoch: the directory has the right one. */
 static void has_arrived(void *arg) {
     struct reconciling *s = arg;
 
@@ -155,7 +156,7 @@ static void has_arrived(void *arg) {
     free(s);
 }
 
-/* The directory gives this node a session that was being brought here when its process ended. */
+/* The directory names this node for a session that was arriving when the process before this one ended. */
 static bool arrive(struct gb_api *api, const struct gb_fleet_session *record) {
     struct gb_session_params params = {.name = record->name, .fleet_epoch = 1};
     struct search search = {.claim = record->claim};
@@ -171,7 +172,7 @@ static bool arrive(struct gb_api *api, const struct gb_fleet_session *record) {
     if (!s || !call || gb_fleet_holders_text(record, &params.holders) < 0) {
         free(s);
         free(call);
-        return true; /* it is asked for again */
+        return true; /* the fleet asks again */
     }
     *s = (struct reconciling){.api = api, .name = record->name, .call = call};
     snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", record->claim);
@@ -228,7 +229,7 @@ static int add_quota(void *arg, const struct gb_session_view *view, struct gb_er
     return 0;
 }
 
-/* What the sessions may take in all: a quota says of no device how much of it is meant. */
+/* The sum of all quotas. A quota does not say on which device it is used. */
 static uint64_t committed_bytes(struct gb_core *core) {
     struct gb_page page = {.limit = UINT32_MAX};
     uint64_t sum = 0;
@@ -259,7 +260,7 @@ size_t gb_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret) {
     return count;
 }
 
-/* --- the whole ---------------------------------------------------------------------------------------------------- */
+/* --- this node ---------------------------------------------------------------------------------------------------- */
 
 void gb_fleet_self(struct gb_api *api, struct gb_fleet_node *ret) {
     const struct gb_api_fleet *is = &api->fleet_is;

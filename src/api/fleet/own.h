@@ -1,4 +1,5 @@
-/* What the fleet asks of the sessions of this node, and tells of them; see api.h. */
+/* What the fleet asks this node about its sessions and devices, and the outcomes that it applies; see api.h. No
+ * function blocks. [any thread] */
 #ifndef GB_API_FLEET_OWN_H
 #define GB_API_FLEET_OWN_H
 
@@ -10,15 +11,13 @@ size_t gb_fleet_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_se
 bool gb_fleet_session(struct gb_api *api, const struct gb_name *name, struct gb_fleet_session *ret);
 void gb_fleet_raise(struct gb_api *api, const struct gb_fleet_session *mine, uint64_t epoch);
 void gb_fleet_set_aside(struct gb_api *api, const struct gb_fleet_session *mine);
-/* The same; done runs once, with the name that it has now, "" if it was not set aside. */
+/* Sets a transferred session aside. done runs once with the name that it has now, "" if it was not set aside. */
 void gb_fleet_give_aside(struct gb_api *api, const struct gb_fleet_session *mine,
                          void (*done)(void *arg, const struct gb_name *aside), void *arg);
 
-/* What the node tells its fleet of itself; see api.h. */
-
 size_t gb_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret);
 
-/* This node as others see it, without asking the directory. The node is in a fleet. */
+/* This node as other nodes see it, without asking the directory. The node is in a fleet. */
 void gb_fleet_self(struct gb_api *api, struct gb_fleet_node *ret);
 
 #endif

@@ -1,5 +1,5 @@
-/* Registered sessions of the fleet: where one is, on which node a new one is made, whose it becomes when its node is
- * away; and their tenants. */
+/* Requests about registered sessions of the fleet: listing and finding them, placing a new session, taking over or
+ * deleting one whose node is away, and tenants. The directory decides; this node only asks. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,6 @@
 #include "fleet/replica/replica.h"
 
 /* --- registered sessions ------------------------------------------------------------------------------------------ */
-
-/* Registered sessions: which there are, and where one is. */
 
 /* --- all ---------------------------------------------------------------------------------------------------------- */
 
@@ -113,7 +111,7 @@ static enum gb_step found(struct gb_http_request *request, struct gb_http_respon
     return reply_where(find, gb_fleet_url_on(&find->owner, gb_redirect_network(request)), response, err);
 }
 
-/* What is registered here, and not doubted, needs no directory. */
+/* A session that is registered here, and whose owner is certain, needs no directory. */
 static bool is_here(const struct gb_http_request *request, const struct gb_name *name, struct gb_fleet_find *find) {
     struct gb_api *api = gb_api_of(request);
 
@@ -143,24 +141,24 @@ enum gb_step gb_api_fleet_session_get(struct gb_http_request *request, struct gb
 
 /* --- a new session's node ----------------------------------------------------------------------------------------- */
 
-/* POST /v1/fleet/sessions: makes a session on the node that has most room for it. Nodes are asked as a client would ask
- * them, this one too, until one takes it. */
+/* POST /v1/fleet/sessions: makes a session on a node that has room for it. The chosen nodes are asked one after the
+ * other, as a client would ask them, until one makes it. */
 
 struct placing {
     struct gb_http_request *request;
     struct gb_fleet *fleet;
-    struct gb_fleet_ask *asked; /* one of the three below */
+    struct gb_fleet_ask *asked; /* the open one of the three below */
     struct gb_fleet_place place;
     struct gb_fleet_call call;
     struct gb_fleet_find find;
     struct gb_name name;
-    char *body;    /* what each node gets; of json_dumps */
-    size_t at;     /* of place.nodes, which is asked */
-    char why[256]; /* what the nodes said that did not take it */
+    char *body;    /* sent to each node; of json_dumps */
+    size_t at;     /* the index in place.nodes of the node that is asked */
+    char why[256]; /* why the nodes asked so far did not make it */
     size_t why_len;
-    bool intends;     /* the key's intent is on its way to the database; then the first node is asked */
-    size_t silent;    /* of the nodes that were asked: how many cannot register it, since the directory is silent */
-    _Atomic int done; /* how often an answer came */
+    bool intends;     /* the key's intent is being written; then the first node is asked */
+    size_t silent;    /* how many of these nodes got no answer from the directory */
+    _Atomic int done; /* counts answers */
     int seen;
 };
 
@@ -248,7 +246,7 @@ static enum gb_step reply_made(struct placing *placing, struct gb_http_response 
     return GB_STEP_REPLY;
 }
 
-/* What the node has against it, which another node would have too. */
+/* Passes on the node's refusal: any other node would refuse too. */
 static enum gb_step reply_refused(struct placing *placing, struct gb_http_response *response, struct gb_error *err) {
     response->status = placing->call.status;
     gb_http_response_take(response, placing->call.answer, placing->call.bytes);
@@ -277,7 +275,7 @@ static enum gb_step reply_exists(struct placing *placing, struct gb_http_respons
 
 /* --- between ------------------------------------------------------------------------------------------------------ */
 
-/* A refusal as gpubufd writes it. Anything else is of another program at that address, or of a proxy before it. */
+/* Whether gpubufd has refused. Any other answer is from another program at that address, or from a proxy. */
 static bool is_refusal(const struct gb_fleet_call *call) {
     json_t *problem = call->status >= 400 && call->status < 600 && call->answer
                           ? json_loadb(call->answer, call->bytes, 0, NULL)
@@ -297,12 +295,12 @@ static bool refused_with(const struct gb_fleet_call *call, enum gb_code code) {
     return ret;
 }
 
-/* Of its tenant: no other node would take it. */
+/* The tenant's limit refuses the session at every node. */
 static bool lacks_quota(const struct gb_fleet_call *call) {
     return call->status == 507 && refused_with(call, GB_ERR_TENANT_QUOTA_EXCEEDED);
 }
 
-/* Whether another node may take it; notes why this one did not. */
+/* Whether another node may make it; notes why this one did not. */
 static bool goes_on(struct placing *placing) {
     const struct gb_fleet_call *call = &placing->call;
     const char *node = placing->place.nodes[placing->at].name.s;
@@ -347,7 +345,7 @@ static enum gb_step after_call(struct placing *placing, struct gb_http_response 
     return GB_STEP_WAIT;
 }
 
-/* A node may make the session although this one ends before it has answered. */
+/* The intent is stored first: a node may make the session even if this process ends before the answer. */
 static enum gb_step call_first(struct placing *placing, struct gb_error *err) {
     placing->intends = !gb_request_hooks_intend(placing->request, "placed");
     if (placing->intends)
@@ -446,11 +444,11 @@ enum gb_step gb_api_fleet_session_place(struct gb_http_request *request, struct 
 
 /* --- sessions of nodes that are away ------------------------------------------------------------------------------ */
 
-/* Sessions of nodes that are away: taken over by this one, or deleted. Both are an operator's word. */
+/* An operator has this node take such a session over, or deletes it. */
 
 /* --- taking over -------------------------------------------------------------------------------------------------- */
 
-/* What is wrong with the body is said of any daemon. */
+/* A malformed body is refused even outside of a fleet. */
 static int read_take(const struct gb_http_request *request, bool *ret_empty, struct gb_error *err) {
     bool force = false;
     json_t *body;
@@ -472,7 +470,7 @@ static int read_take(const struct gb_http_request *request, bool *ret_empty, str
         "and what its former node still has of it is set aside there when that comes back");
 }
 
-/* This node has copies: they are what the session begins with. */
+/* The session begins with the copies that this node has. */
 static enum gb_step take_copies(struct gb_http_request *request, const struct gb_name *session,
                                 struct gb_http_response *response, struct gb_error *err) {
     struct gb_session_call *call = gb_async_begin(request, sizeof(*call), err);
@@ -529,8 +527,6 @@ enum gb_step gb_api_fleet_session_delete(struct gb_http_request *request, struct
 
 /* --- tenants ------------------------------------------------------------------------------------------------------ */
 
-/* Tenants: sessions of the fleet whose quotas together have a limit. */
-
 static void render(struct gb_json_writer *out, const struct gb_fleet_tenant *tenant) {
     gb_json_open(out, NULL, '{');
     gb_json_put_string(out, "name", tenant->name.s);
@@ -563,7 +559,7 @@ static enum gb_step reply_one(struct gb_http_request *request, struct gb_http_re
     return gb_reply_json(&out, 200, response, err);
 }
 
-/* only: NULL: all. */
+/* only NULL: all tenants. */
 static enum gb_step list(struct gb_http_request *request, const struct gb_name *only, gb_http_handler *next,
                          struct gb_http_response *response, struct gb_error *err) {
     struct gb_asking *asking = gb_asking_begin(request, next, err);
@@ -614,7 +610,7 @@ static enum gb_step made(struct gb_http_request *request, struct gb_http_respons
     return list(request, &name, reply_one, response, err);
 }
 
-/* null, and nothing: no limit. */
+/* null or absent: no limit. */
 static int read_limit(const struct gb_http_request *request, uint64_t *ret, struct gb_error *err) {
     json_t *body;
     int r = 0;

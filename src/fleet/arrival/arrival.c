@@ -1,5 +1,6 @@
-/* The session that arrives, made as its owner describes it under a name of its own, and its buffers, pulled several at
- * a time. */
+/* The stage of an arrival: a local session that is made as the owner describes it, with its pools, streams and buffers.
+ * Buffers are pulled several at a time, and again when they have changed. At the end the stage gets the session's name.
+ * fleet/move and fleet/replica call, each on its own thread. */
 #include "fleet/arrival/arrival.h"
 
 #include <inttypes.h>
@@ -13,11 +14,9 @@
 
 /* --- the session -------------------------------------------------------------------------------------------------- */
 
-/* The session that arrives: made as its owner describes it, under a name of its own, and given its name at the end. */
-
 /* --- fields of records -------------------------------------------------------------------------------------------- */
 
-/* null is no limit. */
+/* null means no limit. */
 static uint64_t limit_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
 
@@ -25,7 +24,7 @@ static uint64_t limit_of(const json_t *object, const char *key) {
                                                                     : GB_UNLIMITED;
 }
 
-/* By the types of fields of records. An owner of another version may not have the field: then it is not given here. */
+/* One function for each type of field. If an owner of another version lacks the field, it stays unset here. */
 static inline bool take_flag(const json_t *object, const char *key, bool *ret) {
     const json_t *value = json_object_get(object, key);
 
@@ -66,7 +65,7 @@ static inline bool take_priority(const json_t *object, const char *key, int *ret
     return json_is_integer(value);
 }
 
-/* A word that this node does not know is left to what a new session has. */
+/* An unknown word leaves the default of a new session. */
 static inline bool take_durability(const json_t *object, const char *key, enum gb_durability *ret) {
     const char *word = gb_arrival_text(object, key);
 
@@ -87,7 +86,7 @@ static inline bool take_labels(const json_t *object, const char *key, struct gb_
     return true;
 }
 
-/* --- what the owner says ------------------------------------------------------------------------------------------ */
+/* --- the owner's record ------------------------------------------------------------------------------------------- */
 
 static void read_session(const json_t *root, struct gb_session_params *ret) {
     const json_t *object = root;
@@ -109,7 +108,7 @@ static void read_session(const json_t *root, struct gb_session_params *ret) {
                   strlen(gb_arrival_text(json_object_get(root, "fleet"), "tenant")), &ret->tenant, NULL);
 }
 
-/* What of the record is the session's own, as a text that can be compared. */
+/* The fields of the record that the stage copies, as a text that can be compared. */
 static char *describe(json_t *root) {
     static const char *const others[] = {
         "used_bytes", "used_pinned_bytes", "used_stored_bytes", "buffers", "updated_at", "expires_at", "pool"};
@@ -154,8 +153,8 @@ static int change_pool(struct gb_arrival *arrival, enum change how, const struct
     return r;
 }
 
-/* The pool is here since an earlier round. One that cannot be made again, because buffers are in it, keeps what is
- * fixed until a later round. */
+/* The pool came in an earlier round. If a fixed field has changed, the pool is made again; a pool that has buffers
+ * keeps its fixed fields until a later round. */
 static int update_pool(struct gb_arrival *arrival, const struct gb_pool_params *params, const struct gb_pool_view *here,
                        struct gb_error *err) {
     bool fixed = params->rec.device == here->rec.device;
@@ -175,7 +174,7 @@ static int update_pool(struct gb_arrival *arrival, const struct gb_pool_params *
     return set ? 0 : change_pool(arrival, PATCH, params, err);
 }
 
-/* A device's own pool has no time at which it was made. */
+/* A device's own pool has no created_at, and is not brought. */
 static int bring_pool(struct gb_arrival *arrival, const json_t *item, struct gb_error *err) {
     const json_t *object = item;
     const char *name = gb_arrival_text(item, "name");
@@ -227,7 +226,7 @@ static int bring_stream(struct gb_arrival *arrival, const json_t *item, struct g
     return gb_error_move(err, &why);
 }
 
-/* A list of the owner, by name, and what is here besides. */
+/* The owner's list by name, and what is here but not in it. */
 struct listed {
     json_t *there;
     json_t *gone;
@@ -251,7 +250,7 @@ static int keep_stream(void *arg, const struct gb_stream_view *view, struct gb_e
     return 0;
 }
 
-/* What the owner has not any more. A pool with buffers stays until a round in which it has none. */
+/* Drops what the owner no longer has. A pool with buffers stays until a round in which it is empty. */
 static void drop_gone_of(struct gb_arrival *arrival, struct listed *listed, bool pools) {
     struct gb_page page = {.limit = UINT_MAX};
     const json_t *name;
@@ -280,7 +279,7 @@ static int keep_item(struct gb_arrival *arrival, const json_t *item, struct gb_e
                : gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
 }
 
-/* What is gone makes room first: the number of each is limited. */
+/* Drops before it adds, because the numbers of pools and streams are limited. */
 static int bring_list(struct gb_arrival *arrival, bool pools, struct gb_error *err) {
     struct listed listed = {.there = json_object(), .gone = json_array()};
     const char *name;
@@ -300,7 +299,7 @@ static int bring_list(struct gb_arrival *arrival, bool pools, struct gb_error *e
     return r;
 }
 
-/* The pool from which the session's new buffers come; one of a device is the same here as there. */
+/* The pool from which the session's new buffers come. A device's own pool has the same name here. */
 static void choose_pool(struct gb_arrival *arrival, const json_t *root, struct gb_session_params *params) {
     const char *name = gb_arrival_text(root, "pool");
     struct gb_pool_view view;
@@ -320,7 +319,7 @@ static json_t *ask_session(struct gb_arrival *arrival, struct gb_error *err) {
     return gb_arrival_get(arrival, path, "", err);
 }
 
-/* What is left of an arrival that broke off. */
+/* Deletes the rest of an interrupted arrival. */
 static void remove_old(struct gb_arrival *arrival) {
     struct gb_arrival_wait wait;
     struct gb_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, NULL);
@@ -360,7 +359,7 @@ static int patch(struct gb_arrival *arrival, const struct gb_session_params *par
     return r;
 }
 
-/* Cut where the whole would be too long. */
+/* The session's name and the suffix. A name that would be too long is cut. */
 static void name_stage(struct gb_arrival *arrival) {
     int room = GB_NAME_MAX - (int)strlen(arrival->suffix);
 
@@ -454,9 +453,6 @@ int gb_arrival_commit(struct gb_arrival *arrival, uint64_t epoch, struct gb_sess
 
 /* --- its buffers -------------------------------------------------------------------------------------------------- */
 
-/* The buffers of a session that arrives: those of the owner's list are pulled, several at a time, and again when they
- * have changed. */
-
 /* Buffers that are being pulled. */
 struct gb_arrival_pulling {
     struct gb_arrival_wait waits[GB_ARRIVAL_PULLS];
@@ -497,7 +493,7 @@ static struct gb_arrival_item *item_of(struct gb_arrival *arrival, const char *n
     return NULL;
 }
 
-/* Everything that is the buffer's but for its bytes and its seal. */
+/* The fields of the buffer, without its bytes and its seal. */
 static char *facts_of(const json_t *record) {
     static const char *const names[] = {"labels", "dtype",      "shape", "kind",     "mirrored",
                                         "pool",   "durability", "spill", "resident", "stream"};
@@ -512,7 +508,7 @@ static char *facts_of(const json_t *record) {
     return text;
 }
 
-/* Bytes that the owner has not cannot be brought. */
+/* Why the buffer's bytes cannot be brought, or OK. */
 static enum gb_code state_of(const json_t *record) {
     const char *state = gb_arrival_text(record, "state");
 
@@ -523,7 +519,7 @@ static enum gb_code state_of(const json_t *record) {
     return strcmp(state, "partial") == 0 ? GB_ERR_BUFFER_PARTIAL : GB_OK;
 }
 
-/* Memory that a process of the owner's machine has would stay behind. */
+/* Memory that a process on the owner's machine uses cannot be moved. */
 static int check_unused(const struct gb_arrival *arrival, const json_t *record, struct gb_error *err) {
     const char *name = gb_arrival_text(record, "name");
 
@@ -597,7 +593,7 @@ static int take_ticket(const struct gb_arrival *arrival, struct gb_pull_params *
     return 0;
 }
 
-/* What the buffer is to be; a word that is not known here, or a device that is not, is left to this node. */
+/* The buffer that is made here. An unknown word, or a device that this node lacks, leaves the default. */
 static void read_target(const struct gb_arrival *arrival, const json_t *record, struct gb_buffer_params *to) {
     const json_t *device = json_object_get(json_object_get(record, "device"), "index");
     const char *kind = gb_arrival_text(record, "kind");
@@ -630,7 +626,7 @@ static void read_target(const struct gb_arrival *arrival, const json_t *record, 
     to->resident = json_is_true(json_object_get(record, "resident"));
 }
 
-/* What may change from one moment to the next while the owner's writers go on. */
+/* Errors that pass while the owner's writers continue. */
 static bool is_transient(enum gb_code code) {
     return code == GB_ERR_SOURCE_REFUSED || code == GB_ERR_SOURCE_CHANGED || code == GB_ERR_SOURCE_UNREACHABLE ||
            code == GB_ERR_SATURATED;
@@ -652,14 +648,15 @@ static int conclude(struct gb_arrival *arrival, size_t i, struct gb_error *err) 
     gb_call_unref(&call->written.base);
     if (r == 0 || (pulling->lenient && is_transient(why.code)))
         return 0;
-    if (arrival->only_sealed && !gb_arrival_is_stopped(arrival)) { /* the others come all the same */
+    if (arrival->only_sealed && !gb_arrival_is_stopped(arrival)) { /* the other buffers still come */
         gb_error_set(&arrival->problem, why.code, "\"%s\": %.400s", item->name.s, why.detail);
         return 0;
     }
     return gb_error_set(err, why.code, "\"%s\": %.400s", item->name.s, why.detail);
 }
 
-/* A free place, after the end of a pull if there was none. -1: that pull has failed, or the arrival is stopped. */
+/* Finds a free place, if necessary by waiting for the end of a pull. -1: that pull failed, or the arrival is
+ * stopped. */
 static int place(struct gb_arrival *arrival, size_t *ret, struct gb_error *err) {
     struct gb_arrival_pulling *pulling = arrival->pulling;
     size_t i;
@@ -713,14 +710,14 @@ static int pull(struct gb_arrival *arrival, struct gb_arrival_item *item, const 
 
 /* --- the list ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the bytes, or what else is the buffer's, are others than those that are here. */
+/* Whether the owner's bytes or fields differ from those here. */
 static bool differs(const struct gb_arrival_item *item, const json_t *record, const char *facts) {
     return item->generation == 0 || !item->facts ||
            item->generation != (uint64_t)json_integer_value(json_object_get(record, "generation")) ||
            strcmp(item->facts, facts) != 0 || strcmp(item->made, gb_arrival_text(record, "created_at")) != 0;
 }
 
-/* A buffer that is sealed here, and one of that name that was made anew, give way. */
+/* Makes way for new bytes: deletes a buffer that is sealed here, or that was created again at the owner. */
 static int clear(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record, struct gb_error *err) {
     bool remade = item->made[0] != '\0' && strcmp(item->made, gb_arrival_text(record, "created_at")) != 0;
 
@@ -734,7 +731,7 @@ static int clear(struct gb_arrival *arrival, struct gb_arrival_item *item, const
     return 0;
 }
 
-/* Whether there is room for the bytes of that record beside what is here. */
+/* Whether bytes_max has room for the record's bytes. */
 static bool has_room(const struct gb_arrival *arrival, const struct gb_arrival_item *item, const json_t *record) {
     uint64_t others = arrival->bytes - (item->generation > 0 ? item->bytes : 0);
     uint64_t bytes = (uint64_t)json_integer_value(json_object_get(record, "bytes"));
@@ -742,7 +739,7 @@ static bool has_room(const struct gb_arrival *arrival, const struct gb_arrival_i
     return others <= arrival->bytes_max && bytes <= arrival->bytes_max - others;
 }
 
-/* Bytes that the owner has not. A copy of sealed ones that it had once is good. */
+/* The owner does not have the bytes. A copy of its sealed bytes stays valid. */
 static int skip(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record, struct gb_error *err) {
     bool same = strcmp(item->made, gb_arrival_text(record, "created_at")) == 0;
     int r;
@@ -755,7 +752,7 @@ static int skip(struct gb_arrival *arrival, struct gb_arrival_item *item, const 
     return r;
 }
 
-/* What is not to come here is known by its name. */
+/* Returns 1 if the buffer is to be pulled. Of other buffers only the name and the fields are kept. */
 static int check_sealed(struct gb_arrival *arrival, struct gb_arrival_item *item, const json_t *record,
                         struct gb_error *err) {
     bool is_there = item->generation > 0 && item->to_seal && item->sealed &&
@@ -801,7 +798,7 @@ static int bring_item(struct gb_arrival *arrival, const json_t *record, struct g
     return r;
 }
 
-/* When their bytes are here. */
+/* Seals the buffers whose bytes are here. */
 static int seal_all(struct gb_arrival *arrival, struct gb_error *err) {
     struct gb_arrival_item *item;
     size_t at = 0;
@@ -812,7 +809,7 @@ static int seal_all(struct gb_arrival *arrival, struct gb_error *err) {
     return 0;
 }
 
-/* Those that the owner has not any more. */
+/* Drops buffers that the owner no longer has. */
 static int drop_gone(struct gb_arrival *arrival, struct gb_error *err) {
     struct gb_arrival_item *item;
     size_t at = 0;
@@ -875,7 +872,7 @@ int gb_arrival_bring(struct gb_arrival *arrival, bool lenient, struct gb_error *
     return r;
 }
 
-/* --- those that stay behind --------------------------------------------------------------------------------------- */
+/* --- buffers whose bytes stayed at the owner ---------------------------------------------------------------------- */
 
 static bool read_shape(const json_t *list, struct gb_shape *ret) {
     size_t i;
@@ -931,7 +928,7 @@ int gb_arrival_mark_lost(struct gb_arrival *arrival, struct gb_error *err) {
     return 0;
 }
 
-/* --- the beginning and the end ------------------------------------------------------------------------------------ */
+/* --- making and freeing ------------------------------------------------------------------------------------------- */
 
 void gb_arrival_init(struct gb_arrival *arrival, const struct gb_arrival_config *config, const struct gb_name *session,
                      const char *who) {

@@ -1,5 +1,6 @@
-/* What an arrival asks of the node that has the session, and waits for: calls of the core, asks of the fleet, requests
- * to the owner in the words of the interface, and what requests with an Idempotency-Key were answered there. */
+/* What an arrival asks of the owner, and how it waits: for calls of the core, asks of the fleet, requests to the owner
+ * over the public interface, and the answers to requests with an Idempotency-Key. A stopped arrival waits for nothing
+ * long. arrival.c, fleet/move and fleet/replica call, each on its own thread. */
 #include "fleet/arrival/owner.h"
 
 #include <stdio.h>
@@ -66,7 +67,7 @@ void *gb_arrival_call_new(struct gb_arrival *arrival, size_t size, struct gb_arr
     return call;
 }
 
-/* What the core does ends by itself; what waits for memory or for bytes is cancelled. */
+/* The core ends by itself, except a wait for memory or bytes, which is cancelled. */
 int gb_arrival_call_wait(struct gb_arrival_wait *wait, struct gb_call *call, struct gb_error *err) {
     struct gb_arrival *arrival = wait->arrival;
     bool cancelled = false;
@@ -104,7 +105,7 @@ void gb_arrival_wait_any(struct gb_arrival *arrival, const struct gb_arrival_wai
 
 /* --- asks of the fleet -------------------------------------------------------------------------------------------- */
 
-/* Each ends within seconds. A daemon that stops does not wait for them. */
+/* An ask ends within seconds. A daemon that stops does not wait for it. */
 int gb_arrival_ask_wait(struct gb_arrival_wait *wait, struct gb_fleet_ask *ask, struct gb_error *err) {
     struct gb_arrival *arrival = wait->arrival;
     bool done;
@@ -115,7 +116,7 @@ int gb_arrival_ask_wait(struct gb_arrival_wait *wait, struct gb_fleet_ask *ask, 
     done = wait->done;
     pthread_mutex_unlock(&arrival->lock);
     if (!done)
-        gb_fleet_cancel(arrival->config.fleet, ask); /* it may be done by now */
+        gb_fleet_cancel(arrival->config.fleet, ask); /* it may have ended meanwhile */
     if (!done)
         return gb_arrival_stopped_error(arrival, err);
     return ask->error.code == GB_OK ? 0 : gb_error_move(err, &ask->error);
@@ -164,11 +165,7 @@ int gb_arrival_request(struct gb_arrival *arrival, struct gb_fleet_call *ret, st
 
 /* --- requests to the owner ---------------------------------------------------------------------------------------- */
 
-/* What is asked of the node that has the session. It answers in the words of the interface. */
-
 #define PAGE_QUERY "limit=200"
-
-/* --- where it is -------------------------------------------------------------------------------------------------- */
 
 const char *gb_arrival_url(const struct gb_arrival_config *config, const struct gb_fleet_node *node) {
     const char *url = NULL;
@@ -176,7 +173,7 @@ const char *gb_arrival_url(const struct gb_arrival_config *config, const struct 
 
     for (i = 0; i < config->url_count && !url; i++)
         url = gb_fleet_url_on(node, &config->urls[i].network);
-    /* One that none can reach is in no network that has a name, and may reach any. */
+    /* A node without URLs is in no named network, and may reach all of them. */
     if (config->url_count == 0 && node->url_count > 0)
         url = node->urls[0].url;
     return url;
@@ -236,8 +233,8 @@ static enum gb_code code_of(const char *slug) {
     return GB_OK;
 }
 
-/* What the owner says is the error, if it is one of the interface. A redirect means that the node has given the session
-   away since the directory was read, or that the directory was restored to an older state. */
+/* Takes the owner's problem as the error, if its code is known. A redirect means that the node has transferred the
+ * session since the directory was read, or that the directory was restored. */
 static int refused(const struct gb_arrival *arrival, const struct gb_fleet_call *call, const json_t *problem,
                    struct gb_error *err) {
     enum gb_code code = code_of(json_string_value(json_object_get(problem, "code")));
@@ -253,7 +250,7 @@ static int refused(const struct gb_arrival *arrival, const struct gb_fleet_call 
     return gb_error_set(err, code, "node \"%s\": %.400s", arrival->owner.name.s, detail);
 }
 
-/* NULL with err; *ret_answered: the owner has refused. */
+/* Returns the answer, or NULL with err. *ret_answered: the owner has answered. */
 static json_t *ask(struct gb_arrival *arrival, const char *method, const char *path, const char *query, char *body,
                    bool *ret_answered, struct gb_error *err) {
     struct gb_fleet_call call = {.method = method, .body = body};
@@ -338,15 +335,13 @@ int gb_arrival_each(struct gb_arrival *arrival, const char *list, gb_arrival_eac
 
 /* --- answers to requests with a key ------------------------------------------------------------------------------- */
 
-/* What requests with an Idempotency-Key were answered at the owner: they are known here when the session is. */
-
 #define OPEN_PAUSE_MS 5
-#define OPEN_TRIES 100 /* so often the owner is asked for answers that it is about to know */
+#define OPEN_TRIES 100 /* how often the owner is asked for answers that it is about to have */
 
-/* Those that are on their way to the database. */
+/* Keys that are being written to the database. */
 struct keeping {
     struct gb_arrival_wait wait;
-    size_t pending; /* the arrival's lock, as error */
+    size_t pending; /* by the arrival's lock, as error */
     struct gb_error error;
 };
 
@@ -367,7 +362,7 @@ static void kept(void *arg, const struct gb_error *error) {
     release(arg, error);
 }
 
-/* The database ends all of them soon. */
+/* The database ends all writes soon. */
 static int await(struct keeping *keeping, struct gb_error *err) {
     struct gb_arrival *arrival = keeping->wait.arrival;
 
@@ -434,7 +429,7 @@ static int bring_page(struct gb_arrival *arrival, json_t *root, struct gb_error 
     return r < 0 ? gb_error_move(err, &why) : 0;
 }
 
-/* One of a former version has no such step. */
+/* An owner of an earlier version does not know this step. */
 static json_t *keys_ask(struct gb_arrival *arrival, bool last, struct gb_error *err) {
     char path[64 + GB_NAME_MAX];
     json_t *body = json_pack("{s:s, s:I, s:b}", "step", "keys", "after", (json_int_t)arrival->keys_after, "last", last);

@@ -1,5 +1,6 @@
-/* What a node may ask of a hub: its request is read and checked, so that it has keys of this fleet alone and writes no
- * other node's record. */
+/* Checks requests that nodes send to a hub. A permitted request has only keys of this fleet, and writes no record of
+ * another node. Whatever the check does not know is refused. hub.c calls it for each request, and the API on nodes that
+ * are not hubs. Pure. */
 #include "fleet/hub/check.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "base/encoding.h"
 #include "base/text.h"
 
-#define LEASE_S_MAX (100 * 24 * 3600) /* of a grave */
+#define LEASE_S_MAX (100 * 24 * 3600) /* of a tombstone */
 
 void gb_hub_key(const char *fleet, const char *kind, const char *name, char ret[GB_HUB_KEY_SIZE]) {
     snprintf(ret, GB_HUB_KEY_SIZE, "/gpubuf/%s/%s%s", fleet, kind, name);
@@ -18,7 +19,7 @@ struct rules {
     char prefix[GB_HUB_KEY_SIZE]; /* "/gpubuf/FLEET/" */
     size_t prefix_bytes;
     const struct gb_name *node;
-    const json_t *compares; /* that hold where the operation is carried out; NULL: none */
+    const json_t *compares; /* that hold if the operation runs; NULL: no comparison */
 };
 
 static int refuse(struct gb_error *err, enum gb_code code, const char *what, const char *key) {
@@ -30,7 +31,7 @@ static int malformed(struct gb_error *err, const char *what) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a request to the directory has %s", what);
 }
 
-/* etcd takes names in two spellings, "range_end" and "rangeEnd": what is not known here must not reach it. */
+/* etcd accepts two spellings, "range_end" and "rangeEnd": an unknown member must not reach it. */
 static bool has_only(const json_t *object, const char *const names[]) {
     size_t known = 0;
 
@@ -41,7 +42,7 @@ static bool has_only(const json_t *object, const char *const names[]) {
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
-/* Bytes of base64. The caller frees. */
+/* Reads base64. The caller frees. */
 static char *read_bytes(const json_t *object, const char *member, size_t *ret) {
     const char *text = json_string_value(json_object_get(object, member));
     char *bytes;
@@ -53,7 +54,7 @@ static bool begins(const struct rules *rules, const char *bytes, size_t n) {
     return n > rules->prefix_bytes && memcmp(bytes, rules->prefix, rules->prefix_bytes) == 0;
 }
 
-/* The end of a range is the byte behind the last: that of all keys of the fleet is "/gpubuf/FLEET0". */
+/* The end of a range follows its last key: the end of all keys of the fleet is "/gpubuf/FLEET0". */
 static bool is_end(const struct rules *rules, const char *bytes, size_t n) {
     size_t same = rules->prefix_bytes - 1;
 
@@ -61,7 +62,7 @@ static bool is_end(const struct rules *rules, const char *bytes, size_t n) {
                                        bytes[same] == rules->prefix[same] + 1);
 }
 
-/* "KIND/NAME..." of a key: whether it is of that kind. */
+/* Whether a key, "KIND/NAME...", is of that kind. */
 static const char *of_kind(const char *rest, const char *kind) {
     size_t n = strlen(kind);
 
@@ -74,7 +75,7 @@ static bool is_own(const struct rules *rules, const char *name) {
     return strncmp(name, rules->node->s, n) == 0 && (name[n] == '\0' || name[n] == '/');
 }
 
-/* Whether one of the comparisons is that the node whose name begins there is not alive. */
+/* Whether a comparison requires that the node whose name begins there is not alive. */
 static bool is_said_to_be_gone(const struct rules *rules, const char *name) {
     int bytes = (int)strcspn(name, "/");
     char key[GB_HUB_KEY_SIZE + GB_NAME_MAX + 8];
@@ -100,8 +101,8 @@ static bool is_said_to_be_gone(const struct rules *rules, const char *name) {
     return false;
 }
 
-/* A node is trusted with sessions, whose every change depends on what it was before; with its own records alone, and
- * with the fleet's own not at all. A node that is gone may be taken out by any: the transaction says that it is. */
+/* A node may change sessions, because each change compares the record before it. It may write its own records, and no
+ * record of the fleet. It may remove a node that is not alive, if the transaction compares that. */
 static int check_put(const struct rules *rules, const char *key, struct gb_error *err) {
     const char *rest = key + rules->prefix_bytes;
     const char *name;
@@ -127,7 +128,7 @@ static int check_delete(const struct rules *rules, const char *key, struct gb_er
     return 0;
 }
 
-/* All orders of one node, "ctl/NODE/" to "ctl/NODE0", and no other range. */
+/* The only permitted range is all orders of one node, "ctl/NODE/" to "ctl/NODE0". */
 static bool is_orders(const struct rules *rules, const char *key, const char *end, size_t n, size_t end_n) {
     const char *name = of_kind(key + rules->prefix_bytes, "ctl");
 
@@ -248,13 +249,13 @@ static int check_txn(struct rules *rules, const json_t *root, struct gb_hub_chec
         return malformed(err, "more operations than etcd takes");
     ret->serializable &= ret->reads;
     if (compare || failure)
-        ret->ops = 0; /* it goes on alone */
+        ret->ops = 0; /* it is relayed alone */
     return 0;
 }
 
 /* --- the others --------------------------------------------------------------------------------------------------- */
 
-/* A number of the gateway: text, or a number. */
+/* Reads a number of the gateway: text or number. */
 static bool read_id(const json_t *value, int64_t *ret) {
     const char *text = json_string_value(value);
     uint64_t n = 0;

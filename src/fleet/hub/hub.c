@@ -1,3 +1,6 @@
+/* The thread of a hub: leases and whose they are, nodes that wait for orders, and the queue of requests. Only the
+ * thread touches items; the lock guards the queues to and from it. The API sends requests; the fleet's thread returns
+ * relayed answers. */
 #include "fleet/hub/hub.h"
 
 #include <inttypes.h>
@@ -14,16 +17,18 @@
 #include "fleet/messages.h"
 #include "fleet/records.h"
 
-#define POLL_MS 500 /* between two looks */
+#define POLL_MS 500 /* between two polls */
 #define LIST_MAX 4096
 
-/* --- leases: a node's has the number of its uuid; a grave's is used by none but the one that granted it ----------- */
+/* --- leases ------------------------------------------------------------------------------------------------------- */
+
+/* The id of a node's lease is its uuid. Only the node that granted a tombstone's lease uses that one. */
 
 static void write_key(int64_t lease, char *ret, size_t size) {
     snprintf(ret, size, "%" PRId64, lease);
 }
 
-/* One that finds no room is asked for in the directory each time. */
+/* A lease for which the map has no room is looked up in the directory each time. */
 static void remember(struct gb_hub *hub, int64_t lease, const struct gb_name *node) {
     struct gb_hub_lease *one;
 
@@ -107,8 +112,8 @@ static void on_record(struct gb_hub_item *item) {
     gb_hub_fail(item, &err);
 }
 
-/* The record is written with the node's lease, so the node has it unless it has just begun: then it waits until that
- * lease has run out. */
+/* nodes/N shows the node's uuid, which is the id of its lease. A new node of the same name waits until the old lease
+ * has run out. */
 static void ask_record(struct gb_hub_item *item) {
     struct gb_txn_range range = {.key = NULL};
     struct gb_txn txn = {0};
@@ -123,7 +128,7 @@ static void ask_record(struct gb_hub_item *item) {
     free(text);
 }
 
-/* A request with a lease: it goes on if that is the node's. */
+/* A request with a lease is relayed if the lease is the node's. */
 static void hub_lease_begin(struct gb_hub_item *item) {
     if (item->is.op == GB_RELAY_GRANT)
         gb_hub_relay(item, GB_RELAY_GRANT, item->text, false, false, granted);
@@ -135,7 +140,7 @@ static void hub_lease_begin(struct gb_hub_item *item) {
 
 /* --- orders: answering -------------------------------------------------------------------------------------------- */
 
-/* As a transaction that reads the node's orders would be answered. kvs NULL: there are none. */
+/* Answers as the directory would answer a transaction that reads the node's orders. kvs NULL: no orders. */
 static void answer(struct gb_hub_item *item, json_t *kvs) {
     const struct gb_hub *hub = item->hub;
     json_t *range = json_object();
@@ -155,7 +160,7 @@ static void answer(struct gb_hub_item *item, json_t *kvs) {
     gb_hub_answer(item);
 }
 
-/* --- the orders of a look ----------------------------------------------------------------------------------------- */
+/* --- the orders of a poll ----------------------------------------------------------------------------------------- */
 
 struct orders {
     struct gb_name node;
@@ -168,7 +173,7 @@ static void add(struct gb_map *map, const char *node, json_t *kv) {
     if (!one) {
         one = calloc(1, sizeof(*one));
         if (!one)
-            return; /* at the next look */
+            return; /* the next poll adds it */
         snprintf(one->node.s, sizeof(one->node.s), "%s", node);
         one->kvs = json_array();
         if (gb_map_put(map, one->node.s, one) < 0) {
@@ -180,7 +185,7 @@ static void add(struct gb_map *map, const char *node, json_t *kv) {
     json_array_append(one->kvs, kv);
 }
 
-/* By node. */
+/* Groups orders by node. */
 static struct gb_map sort(const struct gb_hub *hub, const json_t *kvs) {
     struct gb_map map = {0};
     char prefix[GB_HUB_KEY_SIZE];
@@ -218,9 +223,9 @@ static void map_free(struct gb_map *map) {
     gb_map_done(map);
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- polling ------------------------------------------------------------------------------------------------------ */
 
-/* Answers those for which there are orders, and those whose time is over, or all. */
+/* Answers waits of nodes that have orders, and waits whose time has ended; all waits if `all` is set. */
 static void answer_waits(struct gb_hub *hub, const struct gb_map *map, uint64_t now_ms, bool all) {
     struct gb_hub_list waits = hub->waits;
     struct gb_hub_item *item;
@@ -229,7 +234,7 @@ static void answer_waits(struct gb_hub *hub, const struct gb_map *map, uint64_t 
         return;
     gb_hub_list_init(&hub->waits);
     while ((item = gb_hub_list_take(&waits))) {
-        /* One that came after the look began may have taken out by then what the look has found. */
+        /* A wait that came after the poll began may be of a node that has already deleted these orders. */
         const struct orders *own = map && item->since <= hub->polls ? gb_map_get(map, item->node.s) : NULL;
 
         if (own || all || now_ms >= item->until_ms) {
@@ -249,7 +254,8 @@ static void polled(struct gb_hub_item *item) {
     const json_t *response = json_array_get(json_object_get(root, "responses"), 0);
     const json_t *kvs = json_object_get(json_object_get(response, "response_range"), "kvs");
 
-    /* A wait that ends later is refused while the directory is silent: an old header would say that it was read. */
+    /* Without a new header, later waits fail while the directory does not answer. An old header would claim a fresh
+     * read. */
     json_decref(hub->header);
     hub->header = json_incref(json_object_get(root, "header"));
     if (root) {
@@ -298,7 +304,7 @@ static void hub_wait_begin(struct gb_hub_item *item) {
         hub->wait_due_ms = item->until_ms;
 }
 
-/* All are walked twice a second, not for each request. */
+/* The list of waits is walked twice a second, not for each request. */
 static uint64_t hub_waits_run(struct gb_hub *hub, uint64_t now_ms, bool draining) {
     const struct gb_hub_item *item;
 
@@ -340,7 +346,7 @@ static void move_all(struct gb_hub_list *from, struct gb_hub_list *to) {
     gb_hub_list_init(from);
 }
 
-/* Waits for something to do, until that time at most. Returns false when all ends. */
+/* Waits for requests or answers, until due_ms at most. Returns false once the hub stops. */
 static bool await(struct gb_hub *hub, uint64_t due_ms, struct gb_hub_list *queue, struct gb_hub_list *relayed) {
     uint64_t now_ms = gb_hub_now_ms();
     bool stopping;
@@ -376,7 +382,7 @@ static void fail_all(struct gb_hub_list *list) {
         gb_hub_fail(item, &err);
 }
 
-/* What is with the directory is waited for: it answers in some seconds. */
+/* Relayed requests are awaited: the directory answers within seconds. */
 static void drain(struct gb_hub *hub, struct gb_hub_list *queue, struct gb_hub_list *relayed) {
     for (;;) {
         run_relayed(hub, relayed);
@@ -490,7 +496,7 @@ void gb_hub_stat(struct gb_hub *hub, struct gb_hub_stat *ret) {
     pthread_mutex_unlock(&hub->lock);
 }
 
-/* --- the beginning and the end ------------------------------------------------------------------------------------ */
+/* --- opening and closing ------------------------------------------------------------------------------------------ */
 
 static void destroy(struct gb_hub *hub) {
     hub_leases_free(hub);

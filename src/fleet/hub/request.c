@@ -1,5 +1,5 @@
-/* Requests at a hub: lists of them, how they go on to the directory and are answered, and those that go on as one. On
- * the hub's thread. */
+/* Requests at a hub: their lists, relaying them to the directory, answering them, and gathering reads and renewals into
+ * one request. Each item is answered once and then freed. hub.c calls; everything runs on the hub's thread. */
 #include "fleet/hub/request.h"
 
 #include <inttypes.h>
@@ -50,7 +50,7 @@ static void hub_batch_add(struct gb_hub_batch *batch, struct gb_hub_item *item, 
     batch->size += size;
 }
 
-/* that of the first */
+/* size: of the first item */
 static struct gb_hub_item *hub_batch_take(struct gb_hub_batch *batch, size_t size) {
     struct gb_hub_item *item = gb_hub_list_take(&batch->items);
 
@@ -58,8 +58,8 @@ static struct gb_hub_item *hub_batch_take(struct gb_hub_batch *batch, size_t siz
     return item;
 }
 
-/* Sends what it is time for: some each every_ms, and those that make max at once. send takes some from the batch, and
- * returns false if there is no memory: they go on in a moment. Returns when the next is due; UINT64_MAX: none is. */
+/* Sends a batch every every_ms, or as soon as its size reaches max. send takes items from the batch; it returns false
+ * without memory, and is tried again later. Returns when the next batch is due, or UINT64_MAX. */
 static uint64_t hub_batch_run(struct gb_hub *hub, struct gb_hub_batch *batch, uint64_t now_ms, uint64_t every_ms,
                               size_t max, bool (*send)(struct gb_hub *hub)) {
     while (batch->items.first && (now_ms >= batch->sent_ms + every_ms || batch->size >= max)) {
@@ -133,7 +133,7 @@ void gb_hub_fail(struct gb_hub_item *item, const struct gb_error *err) {
     gb_hub_answer(item);
 }
 
-/* --- going on ----------------------------------------------------------------------------------------------------- */
+/* --- relaying ----------------------------------------------------------------------------------------------------- */
 
 /* On the fleet's thread. */
 static void on_relayed(struct gb_fleet_ask *ask) {
@@ -157,7 +157,7 @@ static void send(struct gb_hub_item *item, const char *text) {
     gb_fleet_relay(hub->fleet, &item->relay);
 }
 
-/* An etcd that has too much to do answers all too late, if all that is asked is sent to it. */
+/* An overloaded etcd that gets all requests answers all of them too late: some are delayed here. */
 static void hold(struct gb_hub_item *item, const char *text) {
     item->delayed = strdup(text);
     item->delayed_ms = gb_hub_now_ms();
@@ -194,7 +194,7 @@ void gb_hub_send_delayed(struct gb_hub *hub) {
     }
 }
 
-/* So many went on as one. */
+/* Counts requests that were relayed as one. */
 static void hub_count_gathered(struct gb_hub *hub, size_t count) {
     pthread_mutex_lock(&hub->lock);
     hub->stat.gathered += count;
@@ -207,19 +207,19 @@ void gb_hub_pass(struct gb_hub_item *item) {
 
 /* --- gather ------------------------------------------------------------------------------------------------------- */
 
-/* What nodes ask at nearly the same time goes on as one request, since the request is what most of it costs etcd:
- * readings as one transaction, renewals of leases as several messages one behind the other, of which the gateway
- * answers each. The first goes on at once; those that come within a moment behind it go together. */
+/* Requests that come at nearly the same time are relayed as one, because a request costs etcd more than its content.
+ * Reads become one transaction. Renewals become several messages in one body, and the gateway answers each. The first
+ * request is relayed at once; those that follow within a moment are relayed together. */
 
 #define GATHER_MS 40
-#define RENEW_MS 100      /* nodes renew each ten seconds or so: none of them notices */
+#define RENEW_MS 100      /* a short delay of a renewal that comes every ten seconds */
 #define MESSAGE_SIZE 29   /* {"ID":"9223372036854775807"} */
-#define GATEWAY_READS 512 /* of a body, before its first answer; what is behind that it loses (etcd 3.4) */
+#define GATEWAY_READS 512 /* of a body: etcd 3.4 loses what follows before its first answer */
 #define TOGETHER_MAX (GATEWAY_READS / MESSAGE_SIZE)
 
 /* --- readings: the answer ----------------------------------------------------------------------------------------- */
 
-/* The part of one: its responses, with the header of all. */
+/* The answer to one item: its own responses, with the common header. */
 static char *cut(const json_t *root, size_t from, size_t count) {
     const json_t *all = json_object_get(root, "responses");
     json_t *part = json_array();
@@ -249,8 +249,8 @@ static void give_readings(struct gb_hub_item *item, const struct gb_hub_item *of
     gb_hub_answer(item);
 }
 
-/* What came of one of them is for all: a range that cannot be read, or results that are too long together. Each is sent
- * by itself, so that none has what another asked for. */
+/* An error may concern one item alone: a range that cannot be read, or results that are too long together. Each item is
+ * then relayed by itself. */
 static void send_each(struct gb_hub_item *item) {
     struct gb_hub_item *one;
 
@@ -259,7 +259,7 @@ static void send_each(struct gb_hub_item *item) {
     gb_hub_item_free(item);
 }
 
-/* A 200 in parts. What else is answered is that of the one that it is for. */
+/* Splits an answer with status 200. After another answer each item is relayed by itself. */
 static void gathered(struct gb_hub_item *item) {
     bool several = item->together.first && item->together.first->next;
     struct gb_hub_item *one;
@@ -268,7 +268,7 @@ static void gathered(struct gb_hub_item *item) {
                        : NULL;
     size_t from = 0;
 
-    /* A directory that is silent, or has too much to do, would have even more. */
+    /* A directory that does not answer gets no further requests: all items fail. */
     if (!root && several && (item->relay.ask.error.code == GB_OK || item->relay.too_long)) {
         send_each(item);
         return;
@@ -287,7 +287,7 @@ static void gathered(struct gb_hub_item *item) {
 
 /* --- readings: the request ---------------------------------------------------------------------------------------- */
 
-/* Returns false if there is no memory: they go on in a moment. */
+/* Returns false without memory; the caller tries again later. */
 static bool send_all(struct gb_hub *hub) {
     struct gb_hub_item *item = gb_hub_item_new(hub);
     json_t *root = json_object();
@@ -334,7 +334,7 @@ static void give_renewals(struct gb_hub_item *item, const struct gb_hub_item *of
     gb_hub_answer(item);
 }
 
-/* The next of the answers, one behind the other, or NULL. *text moves behind it. */
+/* The next answer of the stream, or NULL. *text advances. */
 static json_t *next_answer(const char **text) {
     json_error_t at;
     json_t *root = json_loads(*text, JSON_DISABLE_EOF_CHECK, &at);
@@ -350,7 +350,8 @@ static bool is_for(const json_t *answer, int64_t lease) {
     return id && strtoll(id, NULL, 10) == lease;
 }
 
-/* Answers come in the order of the messages. One that has none, since etcd ended the stream, goes on by itself. */
+/* Answers come in the order of the messages. An item without one, because etcd ended the stream, is relayed by
+ * itself. */
 static void give_each(struct gb_hub_item *item) {
     const char *text = item->relay.answer ? item->relay.answer : "";
     json_t *answer = next_answer(&text);
@@ -383,7 +384,7 @@ static void renewed(struct gb_hub_item *item) {
 
 /* --- renewals: the request ---------------------------------------------------------------------------------------- */
 
-/* The text of up to TOGETHER_MAX that wait, which it moves to item->together. */
+/* The text of up to TOGETHER_MAX waiting items, which it moves to item->together. */
 static void take_some(struct gb_hub *hub, struct gb_hub_item *item, char *text) {
     struct gb_hub_item *one;
     size_t count = 0;
@@ -392,7 +393,7 @@ static void take_some(struct gb_hub *hub, struct gb_hub_item *item, char *text) 
     while (count < TOGETHER_MAX && (one = hub_batch_take(&hub->renewals, 1))) {
         char *message = gb_lease_text(one->is.lease, false);
 
-        strcat(text, message ? message : ""); /* one without memory has no answer, and goes on by itself */
+        strcat(text, message ? message : ""); /* without memory it gets no answer, and is relayed by itself */
         free(message);
         gb_hub_list_add(&item->together, one);
         count++;
@@ -401,7 +402,7 @@ static void take_some(struct gb_hub *hub, struct gb_hub_item *item, char *text) 
         hub_count_gathered(hub, count);
 }
 
-/* Returns false if there is no memory: they go on in a moment. */
+/* Returns false without memory; the caller tries again later. */
 static bool send_some(struct gb_hub *hub) {
     char text[GATEWAY_READS + 1];
     struct gb_hub_item *item = gb_hub_item_new(hub);

@@ -1,5 +1,6 @@
-/* Moves: where the session is, what of it is brought while its owner serves on, the moment in which nothing changes,
- * and the decision. Each move has a thread, which is joined when the next one begins. */
+/* Moves. A move finds the owner, pulls buffers while the owner serves, freezes the owner's writers, pulls the rest, and
+ * asks the owner to transfer the session. Until the directory confirms the transfer, the session stays the owner's.
+ * Each move has a thread, which is joined when the next move begins. The API starts moves. */
 #include "fleet/move/move.h"
 
 #include <inttypes.h>
@@ -26,7 +27,7 @@ struct gb_move {
 
 struct move_freeze {
     uint64_t number;
-    bool quiet; /* changes that had begun have ended */
+    bool quiet; /* all changes that had begun have ended */
 };
 
 struct gb_moves {
@@ -35,13 +36,11 @@ struct gb_moves {
     pthread_cond_t idle;
     bool closing;
     struct gb_move *runs;
-    struct gb_move *ended; /* whose threads are to be joined */
+    struct gb_move *ended; /* their threads are to be joined */
     unsigned running;
 };
 
-/* --- what the owner is asked -------------------------------------------------------------------------------------- */
-
-/* What is asked of the session's owner when all that it has is here. */
+/* --- requests to the owner ---------------------------------------------------------------------------------------- */
 
 static json_t *ask_owner(struct gb_arrival *arrival, json_t *body, bool *ret_answered, struct gb_error *err) {
     char path[64 + GB_NAME_MAX];
@@ -65,7 +64,7 @@ static int read_freeze(const struct gb_arrival *arrival, json_t *root, struct mo
                         arrival->owner.name.s);
 }
 
-/* The owner's writers wait from now on, for GB_MOVE_FREEZE_MS at most. */
+/* From now on the owner's writers wait, at most GB_MOVE_FREEZE_MS. */
 static int move_freeze(struct gb_arrival *arrival, struct move_freeze *ret, struct gb_error *err) {
     json_t *body = json_pack("{s:s, s:I}", "step", "freeze", "epoch", (json_int_t)arrival->there.epoch);
     bool answered;
@@ -90,7 +89,7 @@ static void move_thaw(struct gb_arrival *arrival, const struct move_freeze *free
     json_decref(ask_owner(arrival, of_freeze("thaw", freeze), &answered, NULL));
 }
 
-/* Any other answer is of a node that is busy, stops, or waits for the directory itself, or of a program between. */
+/* Any other answer is from a node that is busy, stops or waits for the directory, or from a proxy. */
 static bool decides(enum gb_code code) {
     switch (code) {
     case GB_ERR_OWNER_UNKNOWN:
@@ -108,7 +107,7 @@ static bool decides(enum gb_code code) {
     }
 }
 
-/* The owner gives the session to this node. 1: it has, 0: it is not decided yet, -1: it has not, and does not. */
+/* Asks the owner to transfer the session. 1: it did; 0: not decided yet; -1: it did not, and will not. */
 static int move_give(struct gb_arrival *arrival, const struct move_freeze *freeze, struct gb_error *err) {
     json_t *body = json_pack("{s:s, s:I, s:s, s:s}", "step", "give", "freeze", (json_int_t)freeze->number, "to",
                              arrival->config.node.s, "claim", arrival->claim);
@@ -122,7 +121,7 @@ static int move_give(struct gb_arrival *arrival, const struct move_freeze *freez
     return answered && decides(why.code) ? gb_error_move(err, &why) : 0;
 }
 
-/* The owner may free what it has of the session. */
+/* The session has arrived: the owner may free its bytes. */
 static void move_report_arrived(struct gb_arrival *arrival) {
     json_t *body = json_pack("{s:s, s:s}", "step", "arrived", "claim", arrival->claim);
     bool answered;
@@ -130,11 +129,9 @@ static void move_report_arrived(struct gb_arrival *arrival) {
     json_decref(ask_owner(arrival, body, &answered, NULL));
 }
 
-/* --- the steps of one --------------------------------------------------------------------------------------------- */
+/* --- the steps of a move ------------------------------------------------------------------------------------------ */
 
-/* The steps of one move: where the session is, what of it is brought while its owner serves on, the moment in which
- * nothing changes, and the decision. The keys of its requests are here before the decision, so that the node which has
- * the session knows them. */
+/* The idempotency keys of the session's requests come before the decision, so that the owner always knows them. */
 
 #define ROUNDS_MAX 8            /* before the first freeze */
 #define SMALL_BYTES (64u << 20) /* what may have changed before a freeze */
@@ -143,9 +140,7 @@ static void move_report_arrived(struct gb_arrival *arrival) {
 #define QUIET_MS 3000
 #define AGAIN_MS 250
 
-/* --- where it is -------------------------------------------------------------------------------------------------- */
-
-/* 1: it is here already. */
+/* Finds the owner. 1: the session is here already. */
 static int locate(struct gb_move *move, struct gb_error *err) {
     struct gb_arrival *arrival = &move->arrival;
     struct gb_move_call *call = move->call;
@@ -160,9 +155,9 @@ static int locate(struct gb_move *move, struct gb_error *err) {
     return r;
 }
 
-/* --- at rest ------------------------------------------------------------------------------------------------------ */
+/* --- the freeze and the decision ---------------------------------------------------------------------------------- */
 
-/* Changes that had begun end. */
+/* Waits until the changes that had begun have ended. */
 static int await_quiet(struct gb_move *move, struct move_freeze *freeze, struct gb_error *err) {
     uint64_t end = gb_clock_ns() + QUIET_MS * GB_NS_PER_MS;
 
@@ -179,7 +174,7 @@ static int await_quiet(struct gb_move *move, struct move_freeze *freeze, struct 
                         move->arrival.session.s, QUIET_MS);
 }
 
-/* From then on the move goes on until it is decided. */
+/* From here on the move cannot be cancelled. */
 static int begin_decision(struct gb_move *move, struct gb_error *err) {
     bool stopped;
 
@@ -190,7 +185,7 @@ static int begin_decision(struct gb_move *move, struct gb_error *err) {
     return stopped ? gb_arrival_stopped_error(&move->arrival, err) : 0;
 }
 
-/* Whether the directory gives the session to this node. -1: it does not answer. */
+/* Whether the directory names this node as the owner. -1: it does not answer. */
 static int is_given(struct gb_move *move, bool *ret_owner_alive, struct gb_error *err) {
     struct gb_fleet_find find;
 
@@ -198,12 +193,12 @@ static int is_given(struct gb_move *move, bool *ret_owner_alive, struct gb_error
         return -1;
     *ret_owner_alive = find.owner.alive;
     move->call->epoch = find.session.epoch;
-    move->arrival.there = find.session; /* with the holders that it has by now */
+    move->arrival.there = find.session; /* with its present holders */
     return strcmp(find.session.claim, move->arrival.claim) == 0 ? 1 : 0;
 }
 
-/* The owner decides, and says so. If its answer is lost, the directory tells; if neither says anything, the session is
- * neither here nor there until one of them does. */
+/* The owner decides and answers. If its answer is lost, the directory shows the decision. If neither answers, the owner
+ * is unknown until one of them does. */
 static int decide(struct gb_move *move, const struct move_freeze *freeze, struct gb_error *err) {
     struct gb_error unknown = GB_ERROR_INIT;
     bool owner_alive = true;
@@ -217,7 +212,7 @@ static int decide(struct gb_move *move, const struct move_freeze *freeze, struct
         given = is_given(move, &owner_alive, &unknown);
         if (given > 0)
             return 0;
-        /* An owner that is not alive cannot give it any more. */
+        /* An owner that is not alive can no longer transfer it. */
         if (given == 0 && (answer < 0 || (answer == 0 && !owner_alive)))
             return answer < 0 ? gb_error_move(err, &why)
                               : gb_error_set(err, GB_ERR_OWNER_ABSENT, "the session's node went away in the midst");
@@ -227,7 +222,7 @@ static int decide(struct gb_move *move, const struct move_freeze *freeze, struct
     }
 }
 
-/* 0: the session is this node's; 1: it changed too fast, and goes on; -1. */
+/* 0: the session is this node's; 1: it changed too fast, another round follows; -1. */
 static int hand_over(struct gb_move *move, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     uint64_t begun = gb_clock_ns();
@@ -255,7 +250,7 @@ static int hand_over(struct gb_move *move, struct gb_error *err) {
     move->arrival.decides = r == 0 || move->arrival.stopped;
     pthread_mutex_unlock(&move->arrival.lock);
     if (r < 0 && why.code == GB_ERR_SESSION_MOVING)
-        return 1; /* the freeze was over before all was here */
+        return 1; /* the freeze ended before everything was here */
     return r < 0 ? gb_error_move(err, &why) : 0;
 }
 
@@ -305,7 +300,8 @@ static void count_skipped(struct gb_move *move) {
     call->rounds = move->arrival.round;
 }
 
-/* A daemon that stops while it is not decided keeps what has come: the directory says afterwards whose it is. */
+/* Whether the move is undecided because the daemon stops. What has come is kept: the directory names the owner
+ * later. */
 static bool is_open(struct gb_move *move) {
     bool open;
 
@@ -328,7 +324,7 @@ static int commit(struct gb_move *move, struct gb_error *err) {
     return 0;
 }
 
-/* All steps of a move. Returns 0, or -1. [the move's thread] */
+/* Runs all steps of a move. Returns 0 or -1. [the move's thread] */
 static int move_run(struct gb_move *move, struct gb_error *err) {
     int r = locate(move, err);
 
@@ -349,10 +345,6 @@ static int move_run(struct gb_move *move, struct gb_error *err) {
         gb_arrival_unstage(&move->arrival);
     return -1;
 }
-
-/* --- all moves ---------------------------------------------------------------------------------------------------- */
-
-/* Moves that run and have ended. Each has a thread, which is joined when the next one begins. */
 
 /* --- one move ----------------------------------------------------------------------------------------------------- */
 
@@ -392,7 +384,7 @@ static bool hold(void *arg) {
     return true;
 }
 
-/* Without act: whether it waits for others, which no move does. */
+/* act false asks whether the move waits for others, which no move does. */
 static bool cancel(void *arg, bool act) {
     struct gb_move *move = arg;
     bool r = act && gb_arrival_stop(&move->arrival, GB_ERR_CANCELLED, true);
@@ -493,7 +485,7 @@ bool gb_moves_have(struct gb_moves *moves, const struct gb_name *session) {
     return move != NULL;
 }
 
-/* --- moves: beginning and end ------------------------------------------------------------------------------------- */
+/* --- opening and closing ------------------------------------------------------------------------------------------ */
 
 int gb_moves_open(const struct gb_arrival_config *config, struct gb_moves **ret, struct gb_error *err) {
     struct gb_moves *moves = calloc(1, sizeof(*moves));

@@ -1,5 +1,5 @@
-/* A pull whose source has failed goes on at another node that has the session, by the directory; and the patience until
- * one is found. */
+/* Failover: a pull whose source has failed continues at another node that has the session, as the directory says. Only
+ * sealed bytes continue; otherwise the pull begins again. pull.c and source.c call this on the threads of a pull. */
 #include "fleet/pull/failover.h"
 
 #include <poll.h>
@@ -8,8 +8,8 @@
 
 #include "fleet/pull/source.h"
 
-#define LEAVE_AFTER 1    /* failures in a row: a connection that breaks is first made again, without a question */
-#define FAILURES_MORE 13 /* four seconds each: a lease runs out meanwhile */
+#define LEAVE_AFTER 1    /* failures in a row: a broken connection is first made again */
+#define FAILURES_MORE 13 /* four seconds each, so that a lease runs out meanwhile */
 
 bool gb_pull_wait(const struct gb_pull *pull, int fd) {
     return gb_pull_poll(pull, fd, POLLIN, -1) > 0;
@@ -23,7 +23,7 @@ static void place_free(struct gb_pull_place *place) {
     free(place);
 }
 
-/* params.ticket is the first one's, and freed with params. */
+/* The first place's ticket is params.ticket, and freed with params. */
 void gb_pull_places_free(struct gb_pull *pull) {
     struct gb_pull_place *place = atomic_load(&pull->place);
     struct gb_pull_place *former;
@@ -54,15 +54,15 @@ bool gb_pull_is_meant(const struct gb_pull *pull, const struct gb_pull_place *pl
     return false;
 }
 
-/* --- leaving ------------------------------------------------------------------------------------------------------ */
+/* --- failing over ------------------------------------------------------------------------------------------------- */
 
-/* What is lost, and why nothing is found in its place. */
+/* Adds to the error why no other place was found. */
 static void add_reason(const struct gb_error *reason, struct gb_error *err) {
     gb_error_append(err, err->code, "; ");
     gb_error_append(err, err->code, reason->detail);
 }
 
-/* NULL: none, with the reason added to err. */
+/* Finds another place. NULL, with the reason added to err: no place. */
 static struct gb_pull_place *find(struct gb_pull *pull, const char *lost, struct gb_pull_patience *patience,
                                   struct gb_error *err) {
     const struct gb_pull_failover *failover = &pull->params.failover;
@@ -87,8 +87,7 @@ static struct gb_pull_place *find(struct gb_pull *pull, const char *lost, struct
     return place;
 }
 
-/* The place that answers with another entity tag than before, to be looked at once more. Its ticket stays the
- * other's, which lives as long. */
+/* A copy of the place that answers with another entity tag. The lost place keeps the ticket, and lives as long. */
 static struct gb_pull_place *same_again(const struct gb_pull *pull, const struct gb_pull_place *lost) {
     struct gb_pull_place *place = calloc(1, sizeof(*place));
 
@@ -101,7 +100,7 @@ static struct gb_pull_place *same_again(const struct gb_pull *pull, const struct
     return place;
 }
 
-/* Makes it the pull's place, unless it cannot be looked at. */
+/* Makes it the pull's place, if its record can be read. */
 static enum gb_pull_outcome go(struct gb_pull_conn *conn, struct gb_pull_place *place, struct gb_error *err) {
     struct gb_pull *pull = conn->pull;
     struct gb_error reason = GB_ERROR_INIT;
@@ -151,7 +150,7 @@ enum gb_pull_outcome gb_pull_fail_over(struct gb_pull_conn *conn, const struct g
     if (!gb_pull_may_fail_over(pull) || (how == GB_PULL_BROKEN && patience->failures < LEAVE_AFTER && !conn->silent))
         return how;
     if (atomic_exchange(&pull->failing_over, true)) {
-        patience->more = FAILURES_MORE; /* the part that looks says what there is */
+        patience->more = FAILURES_MORE; /* the part that fails over reports the outcome */
         return GB_PULL_BROKEN;
     }
     if (atomic_load(&pull->place) == lost)

@@ -1,5 +1,6 @@
-/* Pulls: those that wait, run and have ended, and the steps of one. Each that runs has a thread, which is joined when
- * the next one begins. */
+/* Pulls that wait, run and have ended, and the steps of a pull: the source's record is read, memory is taken, the parts
+ * are received, the whole is committed. Nothing is visible before the commit. A running pull has a thread, which is
+ * joined when the next pull begins. The API and fleet/arrival start pulls. */
 #include "fleet/pull/pull.h"
 
 #include <poll.h>
@@ -17,14 +18,14 @@
 
 struct gb_pull_part {
     struct gb_pull *pull;
-    struct gb_pull_conn *conn; /* its own, or the one that looked */
+    struct gb_pull_conn *conn; /* its own, or the pull's */
     uint64_t at;
     uint64_t bytes;
     pthread_t thread;
     bool started;
     int wake; /* there may be room */
     struct gb_upload *upload;
-    uint64_t got; /* bytes of the range */
+    uint64_t got; /* bytes of the range that have come */
     uint64_t received;
     unsigned resumed;
     enum gb_pull_outcome outcome;
@@ -36,8 +37,6 @@ static void pull_unref(struct gb_pull *pull);
 static int pulls_owe(struct gb_pull *pull, size_t n);
 
 /* --- the steps of one --------------------------------------------------------------------------------------------- */
-
-/* The steps of one pull: the source is looked at, memory is taken, the parts come, the whole is committed. */
 
 #define FAILURES_MAX 7              /* in a row */
 #define PART_LEAST_BYTES (8u << 20) /* for each connection */
@@ -88,7 +87,7 @@ static enum gb_pull_outcome take(struct gb_pull_part *part, void *room, size_t n
     return gb_pull_poll(part->pull, -1, 0, wait_ms) == 0 ? GB_PULL_OK : GB_PULL_STOPPED;
 }
 
-/* All that is left of the range. */
+/* Receives the rest of the range. */
 static enum gb_pull_outcome receive(struct gb_pull_part *part) {
     enum gb_pull_outcome outcome = GB_PULL_OK;
     void *room;
@@ -194,7 +193,7 @@ static enum gb_pull_outcome finish(struct gb_pull_part *part) {
     return r < 0 ? GB_PULL_FAILED : GB_PULL_OK;
 }
 
-/* Brings all of its range. Sets outcome and error, and ends the attempt unless that is OK. [a thread of its own] */
+/* Receives the whole range. Sets outcome and error. Ends the attempt unless the outcome is OK. [a thread of its own] */
 static void pull_part_run(struct gb_pull_part *part) {
     struct gb_pull *pull = part->pull;
     struct gb_waker waker = {wake, part};
@@ -240,7 +239,7 @@ static struct gb_multipart_call *call_new(int *ret_fd, struct gb_error *err) {
     return NULL;
 }
 
-/* A pull that is to end cancels the wait for memory. What else the core does ends by itself. */
+/* A pull that is to end cancels a wait for memory. Other calls of the core end by themselves. */
 static int call_wait(struct gb_pull *pull, struct gb_multipart_call *call, int fd, struct gb_error *err) {
     eventfd_t n;
 
@@ -253,7 +252,7 @@ static int call_wait(struct gb_pull *pull, struct gb_multipart_call *call, int f
 
 /* --- the multipart upload ----------------------------------------------------------------------------------------- */
 
-/* The precondition of the destination, for as many multipart uploads as it takes. */
+/* The precondition of the destination, shared by all multipart uploads of this pull. */
 static int check(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
     const struct gb_buffer_check *given = &((struct gb_pull *)arg)->params.check;
 
@@ -301,7 +300,7 @@ static void give_up(struct gb_pull *pull) {
         return;
     call = call_new(&fd, NULL);
     if (!call)
-        return; /* it ends by its own time limit */
+        return; /* it ends by its time limit */
     gb_multipart_delete(pull->pulls->core, &pull->params.to.session, pull->multipart, call);
     call_wait(pull, call, fd, NULL);
     gb_call_unref(&call->base);
@@ -315,10 +314,10 @@ static void take_result(struct gb_pull *pull, struct gb_multipart_call *call) {
     written->buffer = call->buffer;
     written->created = call->created;
     written->times = call->times;
-    memset(&call->buffer, 0, sizeof(call->buffer)); /* its references are the other's now */
+    memset(&call->buffer, 0, sizeof(call->buffer)); /* its references have been moved */
 }
 
-/* The record is complete, so the words for clients that send parts do not fit. */
+/* The error is worded for a pull, not for clients that send parts. */
 static int mismatch(const struct gb_pull *pull, const struct gb_error *why, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_DIGEST_MISMATCH, "what came from the source %s is thrown away: %.*s",
                         pull->params.from.origin, (int)strcspn(why->detail, ";"), why->detail);
@@ -390,7 +389,7 @@ static unsigned plan(struct gb_pull *pull, struct gb_pull_part parts[GB_PULL_CON
     return n;
 }
 
-/* The first runs on this thread, over the connection that looked. So does one for which no thread can be had. */
+/* The first part runs on this thread, over the pull's connection. So does a part for which no thread can be started. */
 static void run_parts(struct gb_pull_part *parts, struct gb_pull_conn *conns, unsigned count) {
     struct gb_pull *pull = parts[0].pull;
     unsigned i;
@@ -411,7 +410,7 @@ static void run_parts(struct gb_pull_part *parts, struct gb_pull_conn *conns, un
     }
 }
 
-/* The first that failed by itself says why. */
+/* The first part that failed by itself gives the error. */
 static enum gb_pull_outcome outcome_of(struct gb_pull *pull, const struct gb_pull_part *parts, unsigned count,
                                        struct gb_error *err) {
     enum gb_pull_outcome ret = GB_PULL_OK;
@@ -458,7 +457,7 @@ static enum gb_pull_outcome bring(struct gb_pull *pull, struct gb_error *err) {
 
 /* --- the pull ----------------------------------------------------------------------------------------------------- */
 
-static enum gb_pull_outcome look(struct gb_pull *pull, struct gb_error *err) {
+static enum gb_pull_outcome describe(struct gb_pull *pull, struct gb_error *err) {
     struct gb_pull_patience patience = {.most = LOOK_FAILURES_MAX};
     struct gb_pull_place *place;
     struct gb_error why;
@@ -495,7 +494,7 @@ static void note_source(struct gb_pull *pull) {
 }
 
 static enum gb_pull_outcome attempt(struct gb_pull *pull, struct gb_error *err) {
-    enum gb_pull_outcome outcome = look(pull, err);
+    enum gb_pull_outcome outcome = describe(pull, err);
 
     if (outcome != GB_PULL_OK)
         return outcome == GB_PULL_CHANGED ? GB_PULL_FAILED : outcome;
@@ -510,7 +509,7 @@ static enum gb_pull_outcome attempt(struct gb_pull *pull, struct gb_error *err) 
     return complete(pull, err) < 0 ? GB_PULL_FAILED : GB_PULL_OK;
 }
 
-/* All steps of a pull. Returns 0 with call->written set, or -1. [the pull's thread] */
+/* Runs all steps of a pull. Returns 0 with call->written set, or -1. [the pull's thread] */
 static int pull_run(struct gb_pull *pull, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     enum gb_pull_outcome outcome;
@@ -535,9 +534,6 @@ static int pull_run(struct gb_pull *pull, struct gb_error *err) {
 }
 
 /* --- all pulls ---------------------------------------------------------------------------------------------------- */
-
-/* Pulls that wait, run and have ended. Each that runs has a thread; a thread that has ended is joined when the next
- * pull begins. */
 
 #define NO_THREAD "the system gives no thread for the pull; try again later"
 #define WAIT_MAX_MS (24 * 3600 * 1000)
@@ -642,7 +638,7 @@ static void stop_locked(struct gb_pull *pull, enum gb_code why) {
     (void)eventfd_write(pull->stop, 1);
 }
 
-/* The pull may not be cancelled from now on. False: it is to end. */
+/* From now on the pull cannot be cancelled. False: it is to end. */
 static bool pull_commits(struct gb_pull *pull) {
     bool stopped;
 
@@ -664,7 +660,7 @@ static int stopped_error(enum gb_code why, struct gb_error *err) {
     return gb_cancelled(err);
 }
 
-/* Tells the result, without the lock: the call's done may begin another pull. */
+/* Finishes the call without the lock, because done may start another pull. */
 static void pulls_finish(struct gb_pull *pull, int r, struct gb_error *err) {
     struct gb_pulls *pulls = pull->pulls;
 
@@ -693,7 +689,7 @@ static struct gb_pull *take_queue_locked(struct gb_pulls *pulls) {
     return queue;
 }
 
-/* Ends pulls that were in the queue. */
+/* Ends queued pulls. */
 static void finish_all(struct gb_pull *queue, const struct gb_error *why) {
     struct gb_error err;
     struct gb_pull *pull;
@@ -709,7 +705,8 @@ static void finish_all(struct gb_pull *queue, const struct gb_error *why) {
 static void *pull_main(void *arg) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_error lack = GB_ERROR_INIT;
-    struct gb_pull *stranded = NULL; /* for which no thread can be had, and none ends that they could wait for */
+    struct gb_pull *stranded =
+        NULL; /* no thread can be started for them, and no pull is running whose end they could wait for */
     struct gb_pull *pull = arg;
     struct gb_pulls *pulls = pull->pulls;
     int r = pull_run(pull, &err);
@@ -730,7 +727,7 @@ static void *pull_main(void *arg) {
     return NULL;
 }
 
-/* Where no thread can be had, the pulls wait for the end of another one; without another one they have failed. */
+/* If no thread can be started, queued pulls wait until a running one ends; without a running one they fail. */
 static void start_more_locked(struct gb_pulls *pulls) {
     struct gb_pull *pull;
 
@@ -768,7 +765,7 @@ static bool hold(void *arg) {
     return true;
 }
 
-/* A pull that runs is told to the operation's readers as running, and may be cancelled all the same. */
+/* Operations show a running pull as running, although it can be cancelled. */
 static bool cancel(void *arg, bool act) {
     struct gb_pull *pull = arg;
     struct gb_pulls *pulls = pull->pulls;
@@ -831,7 +828,7 @@ void gb_pull_start(struct gb_pulls *pulls, const struct gb_pull_params *params, 
     gb_call_finish(&call->written.base, &err);
 }
 
-/* n bytes were received. Returns the milliseconds that the rate demands to wait; 0: none. */
+/* Counts n received bytes. Returns for how many milliseconds the rate demands to wait. */
 static int pulls_owe(struct gb_pull *pull, size_t n) {
     struct gb_pulls *pulls = pull->pulls;
     uint64_t wait_ms;

@@ -1,14 +1,12 @@
 /* Pulls: the bytes of a buffer of another daemon become the bytes of a buffer here.
  *
  * A pull reads the source's record, makes a multipart upload of that size, and receives ranges of the source over
- * several connections, each straight into the memory or the slots of a part. All ranges are of one version of the
- * source: they ask for its entity tag. A connection that breaks is made again and goes on at its last byte. A source
- * that was changed meanwhile is pulled from the beginning. Where the caller knows other places with the same sealed
- * bytes, a pull whose source is lost goes on there. The checksum of all bytes is compared with the source's, and the
- * new bytes become visible in one step.
+ * several connections, each straight into the memory or the slots of a part. All ranges ask for one entity tag, so that
+ * they are of one version. A broken connection is made again and continues at its last byte. A source that has changed
+ * is pulled from the beginning. If the source is lost, the pull fails over to a replica that the caller knows. At the
+ * end the checksum of all bytes is compared with the source's, and the new bytes become visible in one step.
  *
- * Knows the core, HTTP/1.1 as a client, and TLS by libcurl. Each pull that runs has a thread, and one for each
- * connection besides; without a pull there is none. */
+ * A running pull has a thread, and one more for each further connection. The API and fleet/arrival start pulls. */
 #ifndef GB_FLEET_PULL_PULL_H
 #define GB_FLEET_PULL_PULL_H
 
@@ -21,9 +19,9 @@
 #include "base/text.h"
 #include "core/core.h"
 
-#define GB_PULLS_RUNNING 4 /* at a time, unless configured */
+#define GB_PULLS_RUNNING 4 /* at a time, if not configured */
 #define GB_PULLS_WAITING 64
-#define GB_PULL_CONNECTIONS 4 /* of one pull, unless asked for */
+#define GB_PULL_CONNECTIONS 4 /* of one pull, if not given */
 #define GB_PULL_CONNECTIONS_MAX 16
 #define GB_PULL_ORIGIN_SIZE 288 /* as in struct gb_http_url */
 #define GB_PULL_URL_MAX 1024
@@ -41,7 +39,7 @@ struct gb_pulls_config {
 
 /* Returns 0, or -1 with INTERNAL. */
 int gb_pulls_open(const struct gb_pulls_config *config, struct gb_pulls **ret, struct gb_error *err);
-/* Ends pulls that run with DRAINING, and waits for their threads. Before the core is closed. NULL is accepted. */
+/* Ends running pulls with DRAINING and waits for their threads. Call it before the core is closed. NULL is accepted. */
 void gb_pulls_close(struct gb_pulls *pulls);
 
 struct gb_pulls_stat {
@@ -49,8 +47,8 @@ struct gb_pulls_stat {
     unsigned waiting;
     uint64_t done; /* this and all below since the start */
     uint64_t failed;
-    uint64_t bytes;       /* received, those that were thrown away included */
-    uint64_t resumed;     /* connections that went on after a break */
+    uint64_t bytes;       /* received, including bytes that were discarded */
+    uint64_t resumed;     /* connections that were made again after a break */
     uint64_t begun_again; /* because the source had changed */
 };
 void gb_pulls_stat(struct gb_pulls *pulls, struct gb_pulls_stat *ret);
@@ -59,21 +57,21 @@ void gb_pulls_stat(struct gb_pulls *pulls, struct gb_pulls_stat *ret);
 
 /* A URL of a buffer: http[s]://HOST[:PORT]/v1/sessions/S/buffers/B. */
 struct gb_pull_url {
-    char origin[GB_PULL_ORIGIN_SIZE]; /* "http://host:7070": the port is always there */
+    char origin[GB_PULL_ORIGIN_SIZE]; /* "http://host:7070", always with the port */
     struct gb_name session;
     struct gb_name buffer;
 };
 /* Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_pull_url_read(const char *text, struct gb_pull_url *ret, struct gb_error *err);
-/* Whether the text is meant to be a URL, and no name. */
+/* Whether the text is meant as a URL, not as a name. */
 bool gb_pull_url_is(const char *text);
-/* Reads http[s]://HOST[:PORT], which may have a path of "/". Returns 0, or -1 with INVALID_ARGUMENT. */
+/* Reads http[s]://HOST[:PORT], optionally with the path "/". Returns 0, or -1 with INVALID_ARGUMENT. */
 int gb_pull_origin_read(const char *text, char ret[GB_PULL_ORIGIN_SIZE], struct gb_error *err);
 
 /* --- a pull ------------------------------------------------------------------------------------------------------- */
 
-/* What lets a request through at the source without a token: a query ("ticket=...") for that method and path, which the
- * pull frees; NULL: there is none. [the pull's threads] */
+/* Makes a query ("ticket=...") that admits a request of that method and path at the source. The pull frees it. make
+ * NULL: no tickets. [the pull's threads] */
 struct gb_pull_ticket {
     char *(*make)(void *arg, const char *method, const char *path);
     void *arg;
@@ -82,37 +80,38 @@ struct gb_pull_ticket {
 
 struct gb_pull;
 
-/* Another place that has the source's buffer under the same path. */
+/* Another node that has the source's buffer under the same path. */
 struct gb_pull_replica {
     char origin[GB_PULL_ORIGIN_SIZE];
-    struct gb_pull_ticket ticket; /* for it; taken */
+    struct gb_pull_ticket ticket; /* for that node; taken */
 };
 
-/* Where else the source's session is, or copies of its sealed buffers. A pull that loses its source asks. */
+/* Finds another node that has the source's session, or copies of its sealed buffers. A pull that loses its source
+ * asks. */
 struct gb_pull_failover {
-    /* lost: the origin that does not answer; "": the one at hand answers, with another entity tag. registered: the
-     * source has said that the directory knows its session. Returns 1; 0 with err: nowhere as yet, which may change;
-     * -1 with err: nowhere. [one of the pull's threads at a time; may block in gb_pull_wait] */
+    /* lost: the origin that does not answer; "": it answers with another entity tag. registered: the source has said
+     * that its session is registered. Returns 1; 0 with err: no node yet, which may change; -1 with err: no node. [one
+     * of the pull's threads at a time; may block in gb_pull_wait] */
     int (*find)(void *arg, struct gb_pull *pull, const char *lost, bool registered, struct gb_pull_replica *ret,
                 struct gb_error *err);
     void *arg;
     void (*free_arg)(void *arg); /* when the pull has ended */
-    bool registered;             /* the source's session is one of the directory: what is local to a node is another */
+    bool registered;             /* the source's session is registered: a local session of the name is another one */
 };
 /* Waits until the descriptor is readable. False: the pull is to end. */
 bool gb_pull_wait(const struct gb_pull *pull, int fd);
 
 struct gb_pull_params {
     struct gb_pull_url from;
-    const char *token;     /* shown to the source's origin alone; NULL: none. Copied */
-    const char *if_match;  /* the entity tag that the source must have, as it gives it; NULL: any. Copied */
-    bool tag_is_condition; /* of the client's: PRECONDITION_FAILED if the source has another, not SOURCE_CHANGED */
-    unsigned connections;  /* 0: GB_PULL_CONNECTIONS */
-    struct gb_digest_set digests; /* that the bytes must have */
+    const char *token;            /* sent to the source's origin only; may be NULL. Copied */
+    const char *if_match;         /* the entity tag that the source must have, as it gives it; NULL: any. Copied */
+    bool tag_is_condition;        /* if_match is the client's: PRECONDITION_FAILED instead of SOURCE_CHANGED */
+    unsigned connections;         /* 0: GB_PULL_CONNECTIONS */
+    struct gb_digest_set digests; /* which the bytes must have */
     const char *const *permitted; /* origins to which the source may redirect; copied */
     size_t permitted_count;
     struct gb_pull_ticket ticket;     /* taken in every case */
-    struct gb_pull_failover failover; /* taken in every case; without find: nowhere */
+    struct gb_pull_failover failover; /* taken in every case; find NULL: no failover */
     struct gb_buffer_params to;       /* session and name; kind, pool, device and durability where they are set */
     unsigned wait_ms;                 /* how long to wait for memory to become free */
     struct gb_buffer_check check;     /* of the destination; taken in every case */
@@ -122,12 +121,12 @@ struct gb_pull_numbers {
     char tag[GB_PULL_TAG_SIZE]; /* of the source's bytes, with its quotes */
     uint64_t generation;        /* of the source */
     uint64_t bytes;
-    uint64_t received_bytes; /* with those that were thrown away */
+    uint64_t received_bytes; /* including bytes that were discarded */
     unsigned connections;
-    unsigned resumed;     /* connections that went on after a break */
+    unsigned resumed;     /* connections that were made again after a break */
     unsigned begun_again; /* because the source had changed */
-    unsigned failovers;   /* times that it went on at another place */
-    bool verified;        /* the source told a checksum, and it is that of the bytes */
+    unsigned failovers;   /* how often it continued at another node */
+    bool verified;        /* the source has a checksum, and it is that of the bytes */
 };
 
 struct gb_pull_call {
@@ -135,11 +134,11 @@ struct gb_pull_call {
     struct gb_pull_numbers numbers;
 };
 
-/* Pulls. The destination's dtype, shape and labels become the source's. The call can be cancelled until the bytes are
- * committed (gb_call_cancel; without act that tells whether the pull waits for others). Errors: as of
- * gb_multipart_begin and _complete; SATURATED; SOURCE_UNREACHABLE: it does not answer, or went silent for good;
- * SOURCE_REFUSED: it answered, and not with the bytes; SOURCE_CHANGED: it has not the entity tag of if_match, or
- * changed too often; SOURCE_NOT_PERMITTED: it redirects to an origin that is not permitted; DIGEST_MISMATCH. */
+/* Starts a pull. The destination gets the source's dtype, shape and labels. The call can be cancelled until the bytes
+ * are committed (gb_call_cancel; act false asks whether the pull waits for others). Errors: as of gb_multipart_begin
+ * and _complete; SATURATED; SOURCE_UNREACHABLE: the source does not answer, or has stopped sending; SOURCE_REFUSED: it
+ * answered without the bytes; SOURCE_CHANGED: its entity tag is not if_match, or it changed too often;
+ * SOURCE_NOT_PERMITTED: it redirects to an origin that is not permitted; DIGEST_MISMATCH. */
 void gb_pull_start(struct gb_pulls *pulls, const struct gb_pull_params *params, struct gb_pull_call *call);
 
 #endif

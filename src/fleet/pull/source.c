@@ -1,6 +1,7 @@
-/* The source of a pull over HTTP/1.1: connections, heads, requests with their redirects, what a refusal comes to, and
- * what the source says of itself. libcurl resolves, connects and speaks TLS; bodies are received straight into the
- * room of a part. On the threads of one pull. */
+/* The source of a pull over HTTP/1.1: connections, heads, requests with their redirects, refusals, and the source's
+ * record. libcurl resolves, connects and does TLS. Heads and bodies are read here, so that bytes are received straight
+ * into the room of a part. Nothing that a source sends is trusted. pull.c and failover.c call this on the threads of a
+ * pull. */
 #include "fleet/pull/source.h"
 
 #include <errno.h>
@@ -20,10 +21,6 @@
 
 /* --- connections and requests ------------------------------------------------------------------------------------- */
 
-/* A source over HTTP/1.1: its connections, heads, requests with their redirects, and what a refusal comes to. libcurl
- * resolves, connects and speaks TLS; heads and bodies are read here, so that bytes are received straight into the room
- * of a part. All of it runs on the threads of one pull. */
-
 #define MARK_BYTES (1u << 20)
 #define TICK_MS 100
 #define HOPS_MAX 3
@@ -42,7 +39,7 @@ static unsigned count_places(const struct gb_pull *pull) {
     return n;
 }
 
-/* Only sealed buffers have copies. What has not been looked at yet may be sealed. */
+/* Only sealed buffers have replicas. A source whose record is unknown may be sealed. */
 bool gb_pull_may_fail_over(const struct gb_pull *pull) {
     return pull->params.failover.find && (pull->source.sealed || pull->source.tag[0] == '\0') &&
            count_places(pull) < PLACES_MAX;
@@ -55,7 +52,7 @@ struct line {
     size_t n;
 };
 
-/* Up to the next LF, which is passed; a CR before it is none of the line. False: there is no LF. */
+/* Reads up to the next LF. A CR before the LF is not part of the line. False: no LF. */
 static bool next_line(const char **at, const char *end, struct line *ret) {
     const char *lf = memchr(*at, '\n', (size_t)(end - *at));
 
@@ -263,7 +260,7 @@ static enum gb_pull_outcome pull_conn_open(struct gb_pull_conn *conn, const char
     return conn->ask.outcome == GB_HTTP_STOPPED ? GB_PULL_STOPPED : GB_PULL_BROKEN;
 }
 
-/* Fewer bytes than the mark wake no one, and a kernel that is short of memory has no room for more. */
+/* Fewer bytes than the mark wake no thread, and a kernel that is short of memory may not have room for more. */
 static bool has_bytes(const struct gb_pull_conn *conn) {
     int n = 0;
 
@@ -294,7 +291,7 @@ static bool is_plain(const struct gb_pull_conn *conn) {
 void gb_pull_conn_mark(struct gb_pull_conn *conn, uint64_t remaining) {
     int bytes = remaining < MARK_BYTES ? (int)remaining : (int)MARK_BYTES;
 
-    /* TLS decrypts record by record, whatever else is there. */
+    /* TLS decrypts record by record: a mark would be wrong. */
     if (bytes == conn->mark || bytes == 0 || !is_plain(conn))
         return;
     if (setsockopt(conn->ask.fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0)
@@ -366,7 +363,7 @@ static void move_up(struct gb_pull_conn *conn) {
     conn->taken = 0;
 }
 
-/* Whether an answer may go on: what a source sends may never end. */
+/* Whether the answer is short enough to continue: a source may send without end. */
 static enum gb_pull_outcome pull_conn_in_time(const struct gb_pull_conn *conn, uint64_t end_ns, struct gb_error *err) {
     if (gb_pull_ends(conn->pull))
         return GB_PULL_STOPPED;
@@ -384,7 +381,7 @@ static enum gb_pull_outcome more_of_head(struct gb_pull_conn *conn, struct gb_er
     return gb_pull_conn_wait(conn, POLLIN, GB_PULL_ANSWER_MS, err);
 }
 
-/* Reads the next head that is none of an interim answer. */
+/* Reads the next head that is not an interim response. */
 static enum gb_pull_outcome pull_conn_head(struct gb_pull_conn *conn, struct gb_pull_head *ret, struct gb_error *err) {
     uint64_t end_ns = gb_clock_ns() + GB_PULL_ANSWER_MS * GB_NS_PER_MS;
     enum gb_pull_outcome outcome;
@@ -411,7 +408,7 @@ static enum gb_pull_outcome pull_conn_head(struct gb_pull_conn *conn, struct gb_
     return GB_PULL_OK;
 }
 
-/* Where a request goes: at first the source, then where that sends it. */
+/* Where a request goes: first to the source, then to where it redirects. */
 struct place {
     char origin[GB_PULL_ORIGIN_SIZE];
     char target[GB_PULL_TARGET_SIZE];
@@ -471,7 +468,7 @@ static enum gb_pull_outcome next_place(struct gb_pull *pull, const char *locatio
                      "the source %s redirects to %s, from which this daemon may not pull: --pull-from permits it",
                      place->origin, origin);
         return gb_pull_may_fail_over(pull) ? GB_PULL_BROKEN
-                                           : GB_PULL_FAILED; /* the directory may name that one as well */
+                                           : GB_PULL_FAILED; /* the directory may name that origin, too */
     }
     strcpy(place->origin, origin);
     strcpy(place->target, rest);
@@ -495,7 +492,7 @@ static int write_request(const struct gb_pull *pull, const struct gb_pull_ask *a
                     ask->if_match ? "If-Match: " : "", ask->if_match ? ask->if_match : "", ask->if_match ? "\r\n" : "");
 }
 
-/* A connection that was kept may have been closed meanwhile: the request goes over a new one then. */
+/* A kept connection may have been closed meanwhile: then the request is sent over a new one. */
 static enum gb_pull_outcome exchange(struct gb_pull_conn *conn, const struct gb_pull_ask *ask,
                                      const struct place *place, struct gb_pull_head *ret, struct gb_error *err) {
     struct gb_error first = GB_ERROR_INIT;
@@ -645,13 +642,10 @@ bool gb_pull_again(const struct gb_pull *pull, struct gb_pull_patience *patience
     return gb_pull_poll(pull, -1, 0, ms) == 0;
 }
 
-/* --- what the source says of itself ------------------------------------------------------------------------------- */
-
-/* What the source is: its URL, and what it says of itself, which is the record of the buffer and the version of its
- * bytes. */
+/* --- the source's record ------------------------------------------------------------------------------------------ */
 
 #define RECORD_MAX (1u << 20)
-#define LOOKS_MAX 4 /* while a writer replaces it between two requests */
+#define DESCRIBE_TRIES_MAX 4 /* a writer may replace the buffer between two requests */
 
 /* --- URLs --------------------------------------------------------------------------------------------------------- */
 
@@ -663,7 +657,7 @@ static int invalid(const char *text, const char *why, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the URL %.160s %s", text, why);
 }
 
-/* Reads http[s]://HOST[:PORT] and what follows it. ret->path is the caller's. */
+/* Reads http[s]://HOST[:PORT] and the rest. The caller frees ret->path. */
 static int read_url(const char *text, struct gb_http_url *ret, struct gb_error *err) {
     int r = strlen(text) > GB_PULL_URL_MAX ? -1 : gb_http_url_read(text, ret);
 
@@ -798,7 +792,7 @@ int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, 
     return r;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- reading it --------------------------------------------------------------------------------------------------- */
 
 static enum gb_pull_outcome look_at_record(struct gb_pull_conn *conn, const struct gb_pull_place *place,
                                            struct gb_pull_source *ret, struct gb_error *err) {
@@ -821,7 +815,7 @@ static enum gb_pull_outcome look_at_record(struct gb_pull_conn *conn, const stru
     return r < 0 ? GB_PULL_FAILED : GB_PULL_OK;
 }
 
-/* A refused HEAD has no words: GET says why. */
+/* A refused HEAD has no body: GET shows the reason. */
 static enum gb_pull_outcome ask_why(struct gb_pull_conn *conn, const struct gb_pull_place *place,
                                     struct gb_error *err) {
     struct gb_pull_ask ask = {.place = place, .method = "GET", .data = true};
@@ -864,9 +858,9 @@ static enum gb_pull_outcome look_at_bytes(struct gb_pull_conn *conn, const struc
 enum gb_pull_outcome gb_pull_describe(struct gb_pull_conn *conn, const struct gb_pull_place *place,
                                       struct gb_pull_source *ret, struct gb_error *err) {
     enum gb_pull_outcome outcome = GB_PULL_CHANGED;
-    unsigned looks;
+    unsigned tries;
 
-    for (looks = 0; looks < LOOKS_MAX && outcome == GB_PULL_CHANGED; looks++) {
+    for (tries = 0; tries < DESCRIBE_TRIES_MAX && outcome == GB_PULL_CHANGED; tries++) {
         gb_text_unref(ret->labels);
         *ret = (struct gb_pull_source){.bytes = 0};
         outcome = look_at_record(conn, place, ret, err);

@@ -1,7 +1,7 @@
-/* A pull as its files know it, and its source over HTTP: requests with their redirects, and bytes.
+/* A pull as the files of this folder share it, and its source over HTTP: requests with their redirects, and bytes.
  *
- * All waits of a pull look at two descriptors besides what they wait for: `stop` is readable once the pull is to end,
- * `halt` once the attempt is to end, because one of its parts has failed. */
+ * Every wait of a pull also polls two descriptors. `stop` is readable once the pull is to end. `halt` is readable once
+ * the attempt is to end, because one of its parts has failed. */
 #ifndef GB_FLEET_PULL_SOURCE_H
 #define GB_FLEET_PULL_SOURCE_H
 
@@ -19,8 +19,8 @@
 #define GB_PULL_ANSWER_MS 60000 /* without an answer: the source may read its disk first */
 #define GB_PULL_CONNECT_MS 3000
 
-/* Where the bytes come from: the source, then where the pull has gone on. Nothing of it changes while parts run, so
- * that they read it without a lock. */
+/* Where the bytes come from: the source, or the node that the pull has failed over to. A place never changes while
+ * parts run, so that they read it without a lock. */
 struct gb_pull_place {
     struct gb_pull_place *former;
     char origin[GB_PULL_ORIGIN_SIZE];
@@ -42,8 +42,8 @@ struct gb_pull_head {
     int status;
     bool has_length;
     uint64_t length;
-    bool coded;    /* chunked, compressed or the like: the bytes behind it are not the content's own */
-    bool closes;   /* no other answer comes over this connection */
+    bool coded;    /* chunked, compressed or the like: the body is not the plain content */
+    bool closes;   /* the last answer on this connection */
     char tag[128]; /* with its quotes; "": none, or too long */
     bool has_range;
     uint64_t first; /* of Content-Range: bytes first-last/total */
@@ -58,8 +58,8 @@ struct gb_pull_head {
     bool registered; /* of a session that a fleet knows, or of a copy of it */
 };
 
-/* Reads a head that begins at bytes[0]. Returns its length; 0: it is not whole yet; -1: it is no head of HTTP/1.x, or
- * has contradictions. */
+/* Reads a head that begins at bytes[0]. Returns its length; 0: it is incomplete; -1: it is not a head of HTTP/1.x, or
+ * it contradicts itself. */
 int gb_pull_head_read(const char *bytes, size_t n, struct gb_pull_head *ret);
 
 struct gb_pull_conn {
@@ -68,25 +68,25 @@ struct gb_pull_conn {
     bool open;
     char origin[GB_PULL_ORIGIN_SIZE];
     bool used;   /* an answer came over it */
-    bool silent; /* it was open, and nothing came for too long; until the next is opened */
-    int mark;    /* the least that wakes; 0: any byte */
+    bool silent; /* nothing came for too long; until the next connection is opened */
+    int mark;    /* the fewest bytes that wake; 0: any byte */
     size_t have; /* bytes of `ahead` */
     size_t taken;
-    char ahead[GB_PULL_HEAD_MAX]; /* a head, and what came behind it */
+    char ahead[GB_PULL_HEAD_MAX]; /* a head, and what followed it */
 };
 
 void gb_pull_conn_init(struct gb_pull_conn *conn, struct gb_pull *pull);
 void gb_pull_conn_close(struct gb_pull_conn *conn);
-/* Receives what is there. *ret: how many bytes; 0: none at present. */
+/* Receives the bytes that have come. *ret: how many; may be 0. */
 enum gb_pull_outcome gb_pull_conn_recv(struct gb_pull_conn *conn, void *room, size_t n, size_t *ret,
                                        struct gb_error *err);
-/* Waits until bytes come. BROKEN after ms without. */
+/* Waits until bytes come. BROKEN after ms without any. */
 enum gb_pull_outcome gb_pull_conn_wait(struct gb_pull_conn *conn, short events, int ms, struct gb_error *err);
-/* Wakes for many bytes at once: never more than are still to come. */
+/* Sets how many bytes wake: many at once, but never more than remain. */
 void gb_pull_conn_mark(struct gb_pull_conn *conn, uint64_t remaining);
 
-/* Waits for a descriptor (-1: none), for ms at most (-1: for ever). 1: it is ready; 0: time is up; -1: the pull or the
- * attempt is to end. */
+/* Waits for a descriptor (-1: for time only), at most ms (-1: without limit). 1: ready; 0: timed out; -1: the pull or
+ * the attempt is to end. */
 int gb_pull_poll(const struct gb_pull *pull, int fd, short events, int ms);
 
 struct gb_pull_ask {
@@ -99,21 +99,21 @@ struct gb_pull_ask {
     const char *if_match; /* NULL: none */
 };
 
-/* Asks, and follows redirects to permitted origins. OK: *ret is the head of an answer, whose body comes next. */
+/* Sends a request and follows redirects to permitted origins. OK: *ret is the head of the answer, and its body
+ * follows. */
 enum gb_pull_outcome gb_pull_request(struct gb_pull_conn *conn, const struct gb_pull_ask *ask, struct gb_pull_head *ret,
                                      struct gb_error *err);
-/* What an answer comes to that is not the one hoped for: BROKEN, CHANGED or FAILED, with the source's own words in
- * err. */
+/* The outcome of an unexpected answer: BROKEN, CHANGED or FAILED, with the source's own words in err. */
 enum gb_pull_outcome gb_pull_refusal(struct gb_pull_conn *conn, const struct gb_pull_ask *ask,
                                      const struct gb_pull_head *head, struct gb_error *err);
 
-/* Failures in a row. */
+/* Counts failures in a row. */
 struct gb_pull_patience {
     unsigned failures;
     unsigned most;
-    unsigned more; /* while another place may be found yet */
+    unsigned more; /* further failures, while another node may still be found */
 };
-/* Waits before the next attempt, for longer if the source asks for it. False: there were too many, or the pull is to
+/* Waits before the next attempt, longer if the source asks for that. False: too many failures, or the pull is to
  * end. */
 bool gb_pull_again(const struct gb_pull *pull, struct gb_pull_patience *patience, unsigned retry_after_s);
 
@@ -127,23 +127,23 @@ struct gb_pull_source {
     bool has_crc32c;
     uint32_t crc32c;
     bool sealed;
-    bool registered; /* its session is one that a fleet knows */
+    bool registered; /* its session is registered in a fleet */
 };
 
 /* Asks the source at that place for its record and the version of its bytes. */
 enum gb_pull_outcome gb_pull_describe(struct gb_pull_conn *conn, const struct gb_pull_place *place,
                                       struct gb_pull_source *ret, struct gb_error *err);
-/* Whether both are one sealed buffer's bytes, so that what has come of one can be gone on with from the other: both
- * tell the same checksum, or all bytes will be compared with a digest in the end. Pure. */
+/* Whether both are the bytes of one sealed buffer, so that a pull can continue from one to the other. Both have the
+ * same checksum, or a digest of all bytes is compared at the end. Pure. */
 bool gb_pull_same_bytes(const struct gb_pull_source *a, const struct gb_pull_source *b, bool has_digest);
-/* The source's own answer is JSON. Pure. Returns 0, or -1 with SOURCE_REFUSED. */
+/* Reads the source's record, which is JSON. Returns 0, or -1 with SOURCE_REFUSED. Pure. */
 int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, struct gb_error *err);
 
-/* Whether a pull that has lost its source may be able to go on elsewhere. */
+/* Whether a pull that has lost its source can fail over: only sealed buffers have replicas. */
 bool gb_pull_may_fail_over(const struct gb_pull *pull);
 
 struct gb_pull {
-    struct gb_pull *next; /* in the list of pulls that it is in */
+    struct gb_pull *next; /* in its list of pulls */
     struct gb_pulls *pulls;
     atomic_uint refs;
     pthread_t thread;
@@ -158,11 +158,11 @@ struct gb_pull {
     atomic_bool halted;
     struct gb_pull_place first;
     struct gb_pull_place *_Atomic place; /* the present one */
-    atomic_bool failing_over;            /* a part looks for another place */
+    atomic_bool failing_over;            /* a part is failing over */
 
     /* The lock of pulls: */
     enum { GB_PULL_WAITS, GB_PULL_RUNS, GB_PULL_COMMITS, GB_PULL_ENDED } state;
-    enum gb_code why; /* it was stopped: CANCELLED or DRAINING */
+    enum gb_code why; /* why it was stopped: CANCELLED or DRAINING */
 
     /* The pull's thread: */
     struct gb_pull_conn conn;
@@ -188,7 +188,7 @@ struct gb_pulls {
     bool closing;
     struct gb_pull *queue;
     struct gb_pull *runs;
-    struct gb_pull *ended; /* whose threads are to be joined */
+    struct gb_pull *ended; /* their threads are to be joined */
     struct gb_pulls_stat stat;
     uint64_t free_at_ns; /* when the next byte may come */
     _Atomic uint64_t received;

@@ -1,5 +1,6 @@
-/* Copies that this node keeps for the owners of sessions elsewhere, and a session that it takes over from an owner
- * that is away. */
+/* The holder's side: copies that this node keeps for owners of sessions at other nodes, and the takeover of a session
+ * whose owner is away. A copy is of a sealed buffer, so its bytes never change. The thread "gb-replica" does the work;
+ * replica.c runs it, and the API asks. */
 #include "fleet/replica/copies.h"
 
 #include <stdio.h>
@@ -10,9 +11,12 @@
 #include "core/runtime/call.h"
 #include "fleet/arrival/arrival.h"
 
+/* Outcomes of a check, besides 0 and -1. DROP: nothing is to be kept. OWNER: the session is this node's now. */
+enum { DROP = 1, OWNER };
+
 /* --- taking over -------------------------------------------------------------------------------------------------- */
 
-/* A session whose owner is away, and which says that it is to be taken over: this node has its sealed buffers. */
+/* A session permits its takeover while its owner is away. This node has copies of its sealed buffers. */
 
 struct takeover {
     struct gb_fleet_register entry;
@@ -23,7 +27,7 @@ static void taken(struct gb_fleet_ask *ask) {
     gb_arrival_wake(&gb_container_of(ask, struct takeover, entry.ask)->wait);
 }
 
-/* A directory that stood still may have let the leases of nodes end that never stopped. */
+/* A directory that was paused may have expired the leases of nodes that never stopped: the owner itself is asked. */
 static int check_silent(struct gb_arrival *arrival, struct gb_error *err) {
     struct gb_fleet_call call = {.method = "GET"};
     struct gb_error why = GB_ERROR_INIT;
@@ -54,14 +58,14 @@ static int register_takeover(struct gb_copy *copy, struct gb_error *err) {
     return 0;
 }
 
-/* What is here becomes the session. The directory says so already: until it has, it is tried again. */
+/* The copies become the session. The directory names this node already, so that a failure is tried again. */
 static int become_owner(struct gb_copy *copy, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
 
     if (gb_arrival_mark_lost(arrival, err) < 0 || gb_arrival_commit(arrival, copy->taken, NULL, err) < 0)
         return -1;
     gb_fleet_refresh(arrival->config.fleet, &arrival->session);
-    return GB_TAKEN;
+    return OWNER;
 }
 
 static int take_over(struct gb_copy *copy, bool forced, struct gb_error *err) {
@@ -71,7 +75,7 @@ static int take_over(struct gb_copy *copy, bool forced, struct gb_error *err) {
     if (copy->taken > 0)
         return become_owner(copy, err);
     if (!forced && arrival->config.url_count == 0)
-        return 0; /* none could reach the session here */
+        return 0; /* no client could reach the session here */
     if (!forced && (there->on_partition != GB_ON_PARTITION_STOP || there->failover_after_s == 0 ||
                     arrival->absent_s < there->failover_after_s))
         return 0;
@@ -82,15 +86,11 @@ static int take_over(struct gb_copy *copy, bool forced, struct gb_error *err) {
 
 /* --- copies ------------------------------------------------------------------------------------------------------- */
 
-/* Copies that this node keeps for the owners of sessions elsewhere. */
-
-enum { DROP = 1, OWNER = GB_TAKEN };
-
-#define LIST_MS 30000 /* between two readings of what this node is to keep */
-#define WATCH_MS 2000 /* of a session that is taken over when its owner is away */
-#define SHED_MS 60000 /* what gave way to something else is not brought again for so long */
+#define LIST_MS 30000 /* between two readings of the list of sessions */
+#define WATCH_MS 2000 /* between two checks of a session that may be taken over */
+#define SHED_MS 60000 /* copies that were shed are not pulled again for so long */
 #define SHED "the memory was wanted for something else"
-#define AGAIN_MS 5000 /* after something failed */
+#define AGAIN_MS 5000 /* after a failure */
 
 uint64_t gb_replicas_now_ms(void) {
     return gb_clock_ns() / GB_NS_PER_MS;
@@ -119,7 +119,7 @@ static struct gb_copy *copy_new(struct gb_replicas *r, const struct gb_name *ses
     replicated = !r->stopping && gb_map_put(&r->copies, copy->published.session.s, copy) == 0;
     pthread_mutex_unlock(&r->lock);
     if (replicated) {
-        gb_core_keep_copies(r->config.arrival.core); /* whether there are any left is asked here */
+        gb_core_keep_copies(r->config.arrival.core); /* the core asks this node whether copies are left */
         return copy;
     }
     gb_arrival_done(&copy->arrival);
@@ -132,7 +132,7 @@ static void copy_free(struct gb_copy *copy) {
     free(copy);
 }
 
-/* What others see of it from now on. */
+/* Sets what other threads see of the copy. */
 static void publish(struct gb_replicas *r, struct gb_copy *copy, bool current, const char *problem) {
     pthread_mutex_lock(&r->lock);
     copy->published.owner = copy->arrival.there.node;
@@ -145,7 +145,7 @@ static void publish(struct gb_replicas *r, struct gb_copy *copy, bool current, c
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Nothing is left of what came under the former number. */
+/* Drops everything that came under the former number. */
 static void empty(struct gb_replicas *r, struct gb_copy *copy) {
     struct gb_arrival *arrival = &copy->arrival;
 
@@ -170,13 +170,13 @@ static void held_dropped(struct gb_fleet_ask *ask) {
     gb_arrival_wake(&gb_container_of(ask, struct held_drop, ask.ask)->wait);
 }
 
-/* The session is none of those for which copies are kept here. */
+/* Removes the session from the list of those whose copies this node keeps. */
 static void drop_held(struct gb_replicas *r, const struct gb_name *session) {
     struct held_drop go = {.ask = {.ask = {.done = held_dropped}, .session = *session},
                            .wait = {.arrival = &r->list_wait}};
 
     gb_fleet_drop_held(r->config.arrival.fleet, &go.ask);
-    (void)gb_arrival_ask_wait(&go.wait, &go.ask.ask, NULL); /* else it is listed again, and given up again */
+    (void)gb_arrival_ask_wait(&go.wait, &go.ask.ask, NULL); /* on failure it is listed again, and dropped again */
 }
 
 static void drop(struct gb_replicas *r, struct gb_copy *copy) {
@@ -190,7 +190,7 @@ static void drop(struct gb_replicas *r, struct gb_copy *copy) {
     drop_held(r, &session);
 }
 
-/* --- what the owner has ------------------------------------------------------------------------------------------- */
+/* --- comparing with the owner ------------------------------------------------------------------------------------- */
 
 static uint64_t others_bytes(struct gb_replicas *r, const struct gb_copy *without) {
     const struct gb_copy *copy;
@@ -213,7 +213,7 @@ static json_t *step(struct gb_copy *copy, json_t *body, struct gb_error *err) {
     return gb_arrival_post(arrival, path, body, &answered, err);
 }
 
-/* *ret: the edition of what the owner has. */
+/* Asks the owner for its edition. */
 static int begin(struct gb_copy *copy, uint64_t *ret, struct gb_error *err) {
     json_t *root = step(copy,
                         json_pack("{s:s, s:s, s:I}", "step", "begin", "node", copy->arrival.config.node.s, "number",
@@ -262,7 +262,7 @@ static int bring(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *e
     return n;
 }
 
-/* The idle time of what clients do not touch does not end it. */
+/* Keeps the local session from expiring, although no client uses it. */
 static void touch(struct gb_copy *copy) {
     struct gb_session_view view;
 
@@ -277,7 +277,7 @@ static bool is_shed(const struct gb_copy *copy) {
     return copy->shed_ms > 0 && gb_replicas_now_ms() - copy->shed_ms < SHED_MS;
 }
 
-/* The owner is there, and this node is its holder. */
+/* The owner is alive, and this node is a holder. */
 static int compare(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     uint64_t edition;
@@ -290,7 +290,7 @@ static int compare(struct gb_replicas *r, struct gb_copy *copy, struct gb_error 
     if (is_shed(copy))
         return done(copy, edition, SHED, err);
     if (bring(r, copy, &why) < 0) {
-        (void)done(copy, 0, why.detail, NULL); /* it knows no more than before */
+        (void)done(copy, 0, why.detail, NULL); /* it knows no new edition */
         return gb_error_move(err, &why);
     }
     copy->edition = copy->arrival.problem.code == GB_OK ? edition : 0;
@@ -309,7 +309,7 @@ static bool is_forced(struct gb_replicas *r, struct gb_copy *copy) {
     return forced;
 }
 
-/* Tells the operator what has become of it. */
+/* Answers the operator who asked for a takeover. */
 static void answer_take(struct gb_replicas *r, struct gb_copy *copy, const struct gb_error *why) {
     struct gb_error none = GB_ERROR_INIT;
     struct gb_session_call *call;
@@ -325,7 +325,7 @@ static void answer_take(struct gb_replicas *r, struct gb_copy *copy, const struc
     gb_call_finish(&call->base, why ? why : &none);
 }
 
-/* What this node kept of the session is the session's. */
+/* The copies have become the session: the record of the copy ends. */
 static void retire(struct gb_replicas *r, struct gb_copy *copy) {
     struct gb_name session = copy->published.session;
     struct gb_error err = GB_ERROR_INIT;
@@ -347,7 +347,7 @@ static void retire(struct gb_replicas *r, struct gb_copy *copy) {
     gb_replicas_wake(r);
 }
 
-/* Returns DROP if there is nothing to be kept, OWNER if the session is this node's, 0 if all is well, -1. */
+/* Compares the copy with the directory and the owner. Returns DROP, OWNER, 0 or -1. */
 static int check(struct gb_replicas *r, struct gb_copy *copy, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
     const struct gb_fleet_holder *listed;
@@ -424,7 +424,7 @@ static struct gb_copy *find(struct gb_replicas *r, const char *session) {
     return copy;
 }
 
-/* What the directory says that this node keeps. */
+/* Reads for which sessions this node is a holder. */
 static void read_list(struct gb_replicas *r) {
     struct listing l = {.held = {.ask = {.done = listed}}, .wait = {.arrival = &r->list_wait}};
     size_t i;
@@ -439,7 +439,7 @@ static void read_list(struct gb_replicas *r) {
     free(l.held.names);
 }
 
-/* What owners have called for. */
+/* Adds the sessions that owners have asked for. */
 static void add_wanted(struct gb_replicas *r) {
     struct gb_map wanted;
     struct gb_copy *copy;
@@ -461,7 +461,7 @@ static void add_wanted(struct gb_replicas *r) {
     gb_map_done(&wanted);
 }
 
-/* Copies of the process before this one: what is in them cannot be told from what has changed since. */
+/* Copies of the process before this one. They cannot be compared with what has changed since. */
 struct leftovers {
     struct gb_name names[16];
     char claims[16][GB_FLEET_CLAIM_SIZE];
@@ -483,7 +483,7 @@ static int note_leftover(void *arg, const struct gb_session_view *view, struct g
     return 0;
 }
 
-/* One that was taken over when the process ended arrives by itself: it is not of those that are deleted. */
+/* A session that was being taken over when that process ended arrives by itself: it is not deleted. */
 static bool is_taken_over(struct gb_replicas *r, const struct gb_name *stage, const char *claim) {
     struct gb_arrival probe;
     struct gb_fleet_find found;
@@ -520,18 +520,18 @@ static void remove_leftovers(struct gb_replicas *r) {
     r->cleaned = left.count == 0;
 }
 
-/* The number stays: as a holder it has nothing, for now. */
+/* The number stays: this node remains a holder, without copies for now. */
 static void shed_copy(struct gb_replicas *r, struct gb_copy *copy) {
     uint64_t number = copy->number;
 
     empty(r, copy);
     copy->number = number;
     copy->shed_ms = gb_replicas_now_ms();
-    copy->checked_ms = 0; /* the owner is told */
+    copy->checked_ms = 0; /* the owner is informed at once */
     publish(r, copy, false, SHED);
 }
 
-/* The largest first, until there is as much as something else lacks. */
+/* Drops copies, the largest first, until as much is free as was needed. */
 static void shed_copies(struct gb_replicas *r) {
     struct gb_copy *largest;
     struct gb_copy *copy;
@@ -558,7 +558,7 @@ static void shed_copies(struct gb_replicas *r) {
     }
 }
 
-/* As they are now: looking at one may drop it, and no other. */
+/* A list of all copies. Updating one may drop it, and no other. */
 static struct gb_copy **all_copies(struct gb_replicas *r, size_t *ret_count) {
     struct gb_copy **all;
     struct gb_copy *copy;
@@ -629,9 +629,9 @@ void gb_copies_free(struct gb_replicas *r) {
     gb_map_done(&r->wanted);
 }
 
-/* --- asked from outside ------------------------------------------------------------------------------------------- */
+/* --- called from other threads ------------------------------------------------------------------------------------ */
 
-/* Is looked at without delay. Without memory its time comes. */
+/* The session is checked at once; without memory, at its usual time. */
 static void want_locked(struct gb_replicas *r, const struct gb_name *session) {
     struct gb_name *name = gb_map_get(&r->wanted, session->s) ? NULL : malloc(sizeof(*name));
 

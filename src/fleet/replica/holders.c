@@ -1,5 +1,6 @@
-/* Nodes that keep copies of sealed buffers of this node's sessions: how they are chosen, which they are, and what they
- * have. */
+/* The owner's side: nodes that keep copies of this node's sessions, how they are chosen, and what they report. The
+ * record of a session here lists a holder before the directory does, and until after. The thread "gb-holders" does the
+ * work; replica.c runs it, and holders report through the API. */
 #include "fleet/replica/holders.h"
 
 #include <jansson.h>
@@ -14,12 +15,10 @@
 
 /* --- the choice --------------------------------------------------------------------------------------------------- */
 
-/* Which node is to keep copies. Pure. */
-
 #define ZONE "zone"
 #define ZONE_SIZE 64
 
-/* "" if it has none. */
+/* "": the node has no zone. */
 static void zone_of(const struct gb_fleet_node *node, char ret[ZONE_SIZE]) {
     json_t *labels = json_loads(node->labels, 0, NULL);
     const char *zone = json_string_value(json_object_get(labels, ZONE));
@@ -40,7 +39,8 @@ static bool is_of(const struct gb_replicated *replicated, const struct gb_arriva
     return gb_name_equal(&is->node, node);
 }
 
-/* A holder comes to the owner: it is called there, or, if none can call it, told by the directory. */
+/* A holder pulls from the owner, so it must reach the owner. It is notified by a call, or, without a URL, by an
+ * order. */
 static bool can_come(const struct gb_arrival_config *is, const struct gb_fleet_node *node) {
     return is->url_count > 0 && (node->url_count == 0 || gb_arrival_url(is, node));
 }
@@ -64,7 +64,7 @@ static uint64_t free_bytes(const struct gb_fleet_node *node) {
     return most;
 }
 
-/* Zones in which the session is by now: its owner's and its holders'. */
+/* Zones that have the session already: its owner's and its holders'. */
 struct zones {
     char names[GB_FLEET_HOLDERS_MAX + 1][ZONE_SIZE];
     size_t count;
@@ -112,7 +112,7 @@ const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, 
         other = is_other_zone(node, &zones);
         if (best_zone && !other)
             continue;
-        if (other && !best_zone) { /* from here on those of another zone alone */
+        if (other && !best_zone) { /* from here on, only nodes of another zone count */
             best_zone = true;
             two[0] = two[1] = NULL;
             snapshot = 0;
@@ -129,12 +129,10 @@ const struct gb_fleet_node *gb_holder_choose(const struct gb_fleet_node *nodes, 
 
 /* --- holders ------------------------------------------------------------------------------------------------------ */
 
-/* Nodes that keep copies of sealed buffers of this node's sessions: which they are, and what they have. */
-
-#define SILENT_MS 30000  /* a holder that has said nothing for so long may be gone */
-#define CALL_MS 2000     /* between two calls of one holder */
-#define CHOOSE_MS 10000  /* between two searches for nodes that are missing */
-#define REFUSED_MS 60000 /* a node that has refused is not asked again for so long */
+#define SILENT_MS 30000  /* a holder that has not reported for so long may be gone */
+#define CALL_MS 2000     /* between two notifications of one holder */
+#define CHOOSE_MS 10000  /* between two searches for missing holders */
+#define REFUSED_MS 60000 /* a node that has refused is not chosen for so long */
 #define NODES_MS 3000
 #define IDLE_MS 60000
 
@@ -175,7 +173,7 @@ static struct gb_holder_state *holder_of(struct gb_replicated *replicated, const
     return NULL;
 }
 
-/* What the session's record says, with what is known of those that stay. */
+/* Reads the holders from the session's record, and keeps what is known of those that stay. */
 static void take_record(struct gb_replicated *replicated, const struct gb_session_rec *rec) {
     struct gb_fleet_session is = {.holder_count = 0};
     struct gb_holder_state holders[GB_FLEET_HOLDERS_MAX] = {{.begun = 0}};
@@ -192,7 +190,7 @@ static void take_record(struct gb_replicated *replicated, const struct gb_sessio
         holders[i].is = is.holders[i];
     }
     if (strcmp(replicated->claim, rec->fleet_claim) != 0)
-        replicated->written = false; /* of another owner, or of an earlier process */
+        replicated->written = false; /* written by another owner, or by an earlier process */
     snprintf(replicated->claim, sizeof(replicated->claim), "%.*s", GB_FLEET_CLAIM_SIZE - 1, rec->fleet_claim);
     memcpy(replicated->holders, holders, sizeof(holders));
     replicated->count = is.holder_count;
@@ -252,7 +250,7 @@ static void listed(struct gb_fleet_ask *ask) {
     gb_arrival_wake(&gb_container_of(ask, struct list_ask, nodes.ask)->wait);
 }
 
-/* A list serves for some seconds: a fleet may have thousands of nodes, and many buffers are sealed in a row. */
+/* A list is used for some seconds: a fleet may have thousands of nodes, and buffers are sealed in quick succession. */
 static int list_nodes(struct gb_replicas *r) {
     struct list_ask l = {.nodes = {.ask = {.done = listed}}, .wait = {.arrival = &r->waiter}};
 
@@ -280,7 +278,7 @@ static struct gb_fleet_session session_of(const struct gb_replicated *replicated
     return session;
 }
 
-/* The record here is never behind the directory: it has a holder before, and until after, the directory has it. */
+/* The record here lists a holder before the directory does, and until after. */
 static int add_holder(struct gb_replicas *r, struct gb_replicated *replicated, const struct gb_name *node) {
     struct gb_holder_state *holder = &replicated->holders[replicated->count];
     struct gb_fleet_session session;
@@ -349,10 +347,10 @@ static void order_holder(struct gb_replicas *r, const struct gb_replicated *repl
                          .wait = {.arrival = &r->waiter}};
 
     gb_fleet_order(r->config.arrival.fleet, &o.order);
-    (void)gb_arrival_ask_wait(&o.wait, &o.order.ask, NULL); /* else it is told again */
+    (void)gb_arrival_ask_wait(&o.wait, &o.order.ask, NULL); /* on failure it is notified again */
 }
 
-/* Returns the status, 0 if it did not answer. */
+/* Notifies a holder. Returns the status; 0: no answer. */
 static int notify_holder(struct gb_replicas *r, const struct gb_replicated *replicated,
                          const struct gb_fleet_node *node) {
     static const char path[] = "/v1/fleet/copies";
@@ -399,14 +397,14 @@ static uint32_t chance(void *arg) {
     return value;
 }
 
-/* What is to be done for a session, by what is known without asking. */
+/* What a session needs. */
 struct plan {
     unsigned wanted;
     uint64_t edition;
-    uint64_t bytes; /* that a holder needs room for, about */
+    uint64_t bytes; /* about how much room a holder needs */
 };
 
-/* As it is at this moment: what it says comes in between. */
+/* A copy of the holder's state: reports change it at any time. */
 static struct gb_holder_state snapshot(struct gb_replicas *r, const struct gb_replicated *replicated, size_t i) {
     struct gb_holder_state holder;
 
@@ -420,7 +418,7 @@ static bool is_behind(const struct gb_holder_state *holder, const struct plan *p
     return holder->known < plan->edition;
 }
 
-/* For each edition at once, and then again in a while. */
+/* A holder is notified of each edition at once, and again after CALL_MS. */
 static bool is_due(const struct gb_holder_state *holder, const struct plan *plan, uint64_t now) {
     return is_behind(holder, plan) && (holder->notified < plan->edition || now - holder->notified_ms >= CALL_MS);
 }
@@ -440,7 +438,7 @@ static bool needs_nodes(struct gb_replicas *r, const struct gb_replicated *repli
     return replicated->count > plan->wanted;
 }
 
-/* One that is there and says nothing may not be in the directory's list, if that was restored: it is written anew. */
+/* A live holder that does not report may be missing in a restored directory: the holders are written again. */
 static void write_again(struct gb_replicas *r, struct gb_replicated *replicated, size_t i) {
     pthread_mutex_lock(&r->lock);
     replicated->holders[i].heard_ms = gb_replicas_now_ms();
@@ -448,7 +446,7 @@ static void write_again(struct gb_replicas *r, struct gb_replicated *replicated,
     replicated->written = false;
 }
 
-/* Those beyond the number, those that are away or drain, and this node itself. */
+/* Removes holders beyond the wanted number, holders that are away or drain, and this node itself. */
 static void remove_holders(struct gb_replicas *r, struct gb_replicated *replicated, const struct plan *plan,
                            const struct gb_fleet_node *nodes, size_t count) {
     uint64_t now = gb_replicas_now_ms();
@@ -480,7 +478,7 @@ static void add_holders(struct gb_replicas *r, struct gb_replicated *replicated,
     }
 }
 
-/* Notes it, too. */
+/* Whether the holder is due for a notification. Notes that it is notified now. */
 static bool take_due(struct gb_replicas *r, struct gb_holder_state *holder, const struct plan *plan) {
     uint64_t now = gb_replicas_now_ms();
     bool due;
@@ -509,11 +507,11 @@ static void notify_holders(struct gb_replicas *r, struct gb_replicated *replicat
             replicated->chosen_ms = 0;
         }
         if (!refuses || remove_holder(r, replicated, i) < 0)
-            i++; /* else another holder has its place */
+            i++; /* otherwise another holder has moved to this index */
     }
 }
 
-/* Names that were given up are free when all know. */
+/* Names that were given up are free once all holders know that edition. */
 static void release(struct gb_replicas *r, const struct gb_replicated *replicated) {
     uint64_t least = UINT64_MAX;
     size_t i;
@@ -527,7 +525,7 @@ static void release(struct gb_replicas *r, const struct gb_replicated *replicate
         gb_session_release_names(r->config.arrival.core, &replicated->session, least);
 }
 
-/* Returns whether there is more to be done soon. */
+/* Returns whether more is to be done soon. */
 static bool reconcile(struct gb_replicas *r, struct gb_replicated *replicated, const struct plan *plan) {
     struct gb_fleet_session session;
     size_t i;
@@ -634,7 +632,7 @@ unsigned gb_holders_reconcile(struct gb_replicas *r) {
     return walk.count == 0 ? IDLE_MS : more ? CALL_MS : GB_REPLICA_CHECK_MS;
 }
 
-/* --- what they say ------------------------------------------------------------------------------------------------ */
+/* --- reports of holders ------------------------------------------------------------------------------------------- */
 
 static int no_holder(const struct gb_name *session, const struct gb_name *node, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SUPERSEDED,

@@ -1,5 +1,5 @@
-/* The two threads of copies: one keeps copies for other nodes, one finds nodes that keep copies of this one's
- * sessions. */
+/* The two threads of copies. "gb-replica" keeps copies for other nodes; "gb-holders" finds nodes that keep copies of
+ * this node's sessions. The daemon opens and closes them; the core wakes them and asks for room. */
 #include "fleet/replica/replica.h"
 
 #include <stdlib.h>
@@ -10,23 +10,21 @@
 #include "fleet/replica/copies.h"
 #include "fleet/replica/holders.h"
 
-/* The two threads: one keeps copies for other nodes, one finds nodes that keep copies of this one's sessions. */
+#define GATHER_MS 20 /* buffers that are sealed within this time are handled together */
 
-#define GATHER_MS 20 /* what is sealed in such a time is looked at together */
-
-/* Waits until something has changed since *seen, or for so long. Returns false when all ends. */
+/* Waits until something has changed since *seen, at most ms. Returns false once the threads stop. */
 static bool replicas_await(struct gb_replicas *r, unsigned *seen, unsigned ms) {
     struct timespec end = gb_after_ms(ms);
-    bool goes_on;
+    bool running;
     int late = 0;
 
     pthread_mutex_lock(&r->lock);
     while (!r->stopping && r->wakes == *seen && late == 0)
         late = pthread_cond_timedwait(&r->woken, &r->lock, &end);
     *seen = r->wakes;
-    goes_on = !r->stopping;
+    running = !r->stopping;
     pthread_mutex_unlock(&r->lock);
-    return goes_on;
+    return running;
 }
 
 static void *holder_main(void *arg) {
@@ -73,7 +71,7 @@ static bool make_room(void *arg, uint64_t bytes) {
     return held > 0;
 }
 
-/* What both threads do ends soon after this. */
+/* Both threads end soon after this. */
 static void stop(struct gb_replicas *r) {
     struct gb_copy *copy;
     size_t at = 0;
