@@ -25,13 +25,13 @@ struct gb_pulls;
 /* What GET /v1 says of the daemon. */
 struct gb_api_about {
     const char *version;
-    const char *data_dir;     /* of the bytes of durable buffers; NULL: there is none */
+    const char *data_dir;     /* of the bytes of durable buffers; NULL: no durable buffers */
     const char *backend_note; /* the reason for the choice of this backend */
     /* What the daemon has given up. */
     const char *seccomp; /* "errno" */
-    int landlock;        /* the version; 0: none */
-    bool privileges;     /* it has none any more */
-    bool core_dumps;     /* it may leave some */
+    int landlock;        /* the version; 0: not set */
+    bool privileges;     /* privileges are dropped */
+    bool core_dumps;     /* core dumps are permitted */
     /* What it stands behind and on. */
     bool proxied;    /* it takes a proxy's word on clients */
     bool kernel_tls; /* the kernel could encrypt records; it is not asked to */
@@ -61,17 +61,17 @@ void gb_api_set_hub(struct gb_api *api, struct gb_hub *hub);
 void gb_api_node_who(const struct gb_name *node, char *ret, size_t size);
 
 /* The node is in that fleet; NULL: it will be. Both are borrowed until the server has stopped. Called before
- * gb_api_serve. The sessions that are registered and gone are told to the fleet until gb_api_leave_fleet, which is due
+ * gb_api_serve. Deleted sessions that are registered are reported to the fleet until gb_api_leave_fleet, which is due
  * before the fleet is closed. */
 void gb_api_set_fleet(struct gb_api *api, struct gb_fleet *fleet, const struct gb_api_fleet *is);
 void gb_api_leave_fleet(struct gb_api *api);
-/* Does what the directory tells this node to do. Returns false if it cannot yet: it is to be told again. failed: what
- * came of it, unless all went well, at any time on any thread before the moves and the replicas are closed. */
+/* Does what the directory asks of this node. Returns false if that cannot begin yet: the caller asks again. failed:
+ * called if the work fails, at any time on any thread before the moves and the replicas are closed. */
 bool gb_api_fleet_follow(struct gb_api *api, enum gb_order_what what, const struct gb_name *session,
                          gb_fleet_followed *failed, void *arg);
 
-/* For gb_fleet_config: what the node tells of its devices, and of its registered sessions, and what becomes of one that
- * the directory says something else of. [any thread, never blocks] */
+/* For gb_fleet_config: what the node reports of its devices and of its registered sessions, and what becomes of a
+ * session whose record in the directory differs. [any thread, never blocks] */
 size_t gb_api_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret); /* GB_FLEET_DEVICES_MAX at most */
 bool gb_api_fleet_has(struct gb_api *api, const struct gb_fleet_session *record);
 size_t gb_api_fleet_own_sessions(struct gb_api *api, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
@@ -89,7 +89,7 @@ void gb_api_ended(void *app, const struct gb_http_request *request, const struct
 void gb_api_set_draining(struct gb_api *api);
 /* While err is set, clients cannot reach a socket for that reason, and /readyz says 503. [any thread] */
 void gb_api_set_reach(struct gb_api *api, const struct gb_error *err);
-/* Tokens were put in force, or one's time is over: leases end whose token is no longer in force, and the tokens of
+/* Tokens were put in force, or one has expired: leases end if their token is no longer in force, and the tokens of
  * requests that wait for a change are checked again. The server's recheck ends the rest. [any thread, never blocks] */
 void gb_api_tokens_changed(struct gb_api *api);
 

@@ -26,19 +26,19 @@ int gb_api_permit(const struct gb_http_request *request, enum gb_scope scope, co
  * MALFORMED_REQUEST when the header is there twice. */
 int gb_api_bearer(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err);
 
-/* The name of the request's token, here or at the node that has given its ticket; "": it has none. */
+/* The name of the request's token, here or at the node that has given its ticket; "": no token. */
 const char *gb_api_bearer_name(const struct gb_http_request *request);
 
-/* A ticket stands for a token that another node of the fleet has checked: what it may is told with it. Writes that for
- * a ticket that this request's token gives to the same path elsewhere. False: it gives none, because it is limited in a
- * way that only this node knows, or no token is needed here. */
+/* A ticket stands for a token that another node of the fleet has checked, and carries what that token may do. Writes
+ * that text for a ticket to the same path at another node. False: no ticket, because the token is limited in a way that
+ * only this node knows, or no token is needed here. */
 #define GB_TICKET_WHO_SIZE (GB_TICKET_WHO_MAX + 1)
 bool gb_api_ticket_who(const struct gb_http_request *request, char ret[GB_TICKET_WHO_SIZE]);
 /* The same of a node, which asks others for what no client has asked for; cut to the size. */
 void gb_ticket_node_who(const struct gb_name *node, char *ret, size_t size);
 
-/* Finds the session that the token is bound to. *ret: "" when it is bound to none. Returns 0, or -1 with
- * UNAUTHENTICATED or FORBIDDEN. */
+/* Finds the session that the token is bound to. *ret: "" if it is not bound. Returns 0, or -1 with UNAUTHENTICATED or
+ * FORBIDDEN. */
 int gb_api_bound(const struct gb_http_request *request, enum gb_scope scope, struct gb_name *ret, struct gb_error *err);
 
 /* The prefix of the names of buffers that the token reaches; "": it reaches all. Returns 0, or -1 with

@@ -15,7 +15,7 @@
 struct gb_process_look {
     pthread_mutex_t lock; /* held for the microseconds that the kernel is asked */
     struct gb_process process;
-    uint64_t at_ns; /* 0: none yet */
+    uint64_t at_ns; /* 0: not asked yet */
 };
 
 struct gb_digests;
@@ -37,8 +37,8 @@ struct gb_api {
     size_t route_count;
     char *version;
     char *backend_name;
-    char *data_dir;     /* of the bytes of durable buffers; "": there is none */
-    int64_t started_us; /* tells the entity tags of this process from those of earlier ones */
+    char *data_dir;     /* of the bytes of durable buffers; "": no durable buffers */
+    int64_t started_us; /* makes the entity tags of this process differ from those of earlier ones */
     atomic_bool draining;
     pthread_mutex_t reach_lock;
     struct gb_error reach; /* why clients cannot reach a socket */
@@ -62,13 +62,14 @@ struct gb_api {
     struct gb_pulls *pulls;       /* borrowed; NULL: nothing is pulled */
     const char *const *pull_from; /* origins that options name */
     size_t pull_from_count;
-    struct gb_fleet *fleet; /* borrowed; NULL: the node is in none */
+    struct gb_fleet *fleet; /* borrowed; NULL: the node is in no fleet */
     struct gb_moves *moves; /* borrowed; NULL: likewise */
     struct gb_replicas *replicas;
-    struct gb_hub *hub; /* borrowed; NULL: the node is none */
+    struct gb_hub *hub; /* borrowed; NULL: the node is no hub */
     struct gb_handovers *handovers;
-    pthread_mutex_t fleet_lock;   /* against its end, where the core tells it something */
-    struct gb_api_fleet fleet_is; /* what the options say of it */
+    pthread_mutex_t
+        fleet_lock; /* held where the core reports to the fleet, so that the fleet is not closed meanwhile */
+    struct gb_api_fleet fleet_is; /* its options */
     _Atomic uint64_t redirects;   /* answers 307 */
 };
 
@@ -105,7 +106,7 @@ enum gb_target {
 /* What a token with a prefix may do here, which reaches only buffers whose names begin with that. */
 enum gb_reach {
     GB_REACH_NEVER, /* nothing: the route cannot be limited to them */
-    GB_REACH_FREE,  /* all that its scope permits: the route tells of no single buffer */
+    GB_REACH_FREE,  /* all that its scope permits: the route shows no single buffer */
     GB_REACH_NAMED, /* if the buffer that the path names has the prefix */
     GB_REACH_ASKED  /* the handler asks for each name that it reads or shows (gb_api_reach, gb_api_prefix) */
 };
@@ -116,7 +117,7 @@ struct gb_route {
     enum gb_target target;
     enum gb_reach reach;
     bool keyed;            /* an Idempotency-Key replays the first answer */
-    const char *operation; /* what Prefer: respond-async makes of it; "": the preference is not heard */
+    const char *operation; /* what Prefer: respond-async makes of it; "": the preference is ignored */
 };
 
 /* Whether what the route does changes nothing: a token of scope read may do it. */

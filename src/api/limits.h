@@ -41,7 +41,7 @@ struct gb_api_fleet {
     struct gb_name node;
     uint64_t uuid;
     const char *labels;             /* a JSON object */
-    const struct gb_name *networks; /* of each listener; "": of none (a UNIX socket) */
+    const struct gb_name *networks; /* of each listener; "": a UNIX socket, which has no URL */
     size_t network_count;
     const struct gb_fleet_url *urls; /* of the node; GB_FLEET_NETWORKS_MAX at most */
     size_t url_count;

@@ -680,7 +680,7 @@ static void run(struct gb_core_task *work) {
     struct gb_deferred *d = gb_container_of(work, struct gb_deferred, work);
     struct gb_http_request *request = d->request;
 
-    /* With one reference left the request is over. */
+    /* If one reference is left, the request has ended. */
     if (atomic_load(&d->left))
         gb_error_set(&d->error, GB_ERR_CANCELLED, "the client has gone");
     else if (atomic_load(&d->refs) > 1 && d->make(d, &d->error) < 0 && d->error.code == GB_OK)
@@ -703,7 +703,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     } else {
         *err = d->error;
     }
-    gb_http_response_done(response); /* its headers tell of another answer */
+    gb_http_response_done(response); /* its headers belong to another reply */
     return GB_STEP_ERROR;
 }
 

@@ -103,7 +103,7 @@ enum gb_step gb_reply_tagged(struct gb_json_writer *out, char kind, struct gb_ht
 /* A prepared reply that many clients poll. It is rebuilt when what it shows has changed. */
 
 struct gb_response_cache {
-    pthread_mutex_t lock; /* held for a look or a swap only, never while the text is made */
+    pthread_mutex_t lock; /* held for a comparison or a swap only, never while the text is made */
     struct gb_http_canned *canned;
     char *text; /* of canned, to see whether a new one differs */
     size_t len;
@@ -152,7 +152,7 @@ struct gb_deferred {
     struct gb_error error;
 };
 
-/* The rest of a handler. Takes deferred over. Returns GB_STEP_WAIT. */
+/* The last step of a handler. Takes deferred. Returns GB_STEP_WAIT. */
 enum gb_step gb_deferred_start(struct gb_http_request *request, struct gb_deferred *deferred);
 
 /* Server-Timing of transfers. */

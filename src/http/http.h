@@ -74,7 +74,7 @@ struct gb_http_route {
 #define GB_HTTP_HEADERS_MAX 64
 #define GB_HTTP_ASIDES_MAX 2
 
-/* Percent-decoded text. NUL-terminated, but may contain a NUL from %00: len tells. */
+/* Percent-decoded text. NUL-terminated, but may contain a NUL from %00, so that len counts. */
 struct gb_http_text {
     const char *s;
     size_t len;
@@ -87,7 +87,7 @@ struct gb_http_pair {
 
 /* Where a streamed body goes. All calls come from one thread at a time, not always the same. The owner embeds it. */
 struct gb_http_sink {
-    /* 1: *ret_ptr has room for *ret_n > 0 bytes; 0: none now, gb_http_wake() follows; -1: *err, the request ends. */
+    /* 1: *ret_ptr has room for *ret_n > 0 bytes; 0: no room now, gb_http_wake() follows; -1: *err, the request ends. */
     int (*room)(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err);
     /* The first n bytes of the room last given are written. 0 or -1. */
     int (*fill)(struct gb_http_sink *sink, size_t n, struct gb_error *err);
@@ -108,8 +108,8 @@ struct gb_http_sink {
 
 /* Where a streamed response body comes from. All calls come from one thread at a time, as those of a sink. */
 struct gb_http_source {
-    /* 1: *ret_n > 0 bytes at *ret_ptr, valid until sent() covers them; 0: none yet, gb_http_wake() follows; -1: *err,
-     * the connection is dropped, because the header has gone out. Called only while bytes remain. */
+    /* 1: *ret_n > 0 bytes at *ret_ptr, valid until sent() covers them; 0: no bytes yet, gb_http_wake() follows; -1:
+     * *err, the connection is dropped, because the header has gone out. Called only while bytes remain. */
     int (*next)(struct gb_http_source *source, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
     /* The first n bytes of what next() gave have been handed to the kernel. */
     void (*sent)(struct gb_http_source *source, size_t n);
@@ -133,7 +133,7 @@ struct gb_http_address {
     uint8_t family; /* 4, 6; 0: a UNIX socket; or GB_HTTP_ADDRESS_UNKNOWN */
     uint8_t bytes[16];
 };
-#define GB_HTTP_ADDRESS_UNKNOWN 255 /* a client of a trusted proxy, whose address the proxy does not tell */
+#define GB_HTTP_ADDRESS_UNKNOWN 255 /* a client of a trusted proxy, whose address the proxy does not give */
 #define GB_HTTP_ADDRESS_SIZE 46
 /* "192.0.2.7", "2001:db8::7", "unknown"; "" of a UNIX socket. ret: GB_HTTP_ADDRESS_SIZE bytes. */
 void gb_http_address_text(const struct gb_http_address *address, char *ret);
@@ -191,7 +191,7 @@ struct gb_http_request {
     bool http10;        /* HTTP/1.0 */
     bool close;         /* the client ends the connection after the reply */
     bool by_origin;     /* there are configured origins: replies depend on the page that asks */
-    const char *origin; /* the one of them whose page asks; NULL: none */
+    const char *origin; /* the configured origin whose page asks; NULL: no such page */
     bool has_content_length;
     uint64_t content_length;
     bool chunked;                                  /* Transfer-Encoding: chunked; the length is not known */
@@ -201,8 +201,8 @@ struct gb_http_request {
     const struct gb_http_names *names;             /* NULL: it came without TLS */
     bool local;                                    /* it came over the UNIX socket, and not by a proxy on it */
     struct gb_http_address from;                   /* of the connection, or behind a trusted proxy of the client */
-    const struct gb_http_certificate *certificate; /* the client's; NULL: it has shown none */
-    uint64_t caller;           /* the application's number of its client, which authorize sets; 0: none */
+    const struct gb_http_certificate *certificate; /* the client's; NULL: the client showed no certificate */
+    uint64_t caller;           /* the application's number of its client, which authorize sets; 0: not known */
     struct gb_http_peer *peer; /* of the UNIX socket; NULL where local is not set, and in HTTP/1.0 (no 1xx there) */
     const char *body;          /* GB_BODY_JSON: the collected body, NUL-terminated; NULL when empty */
     size_t body_len;
@@ -250,8 +250,8 @@ void gb_http_request_unref(struct gb_http_request *request);
 struct gb_http_request *gb_http_detach(struct gb_http_request *request);
 int gb_http_may_detach(struct gb_http_request *request, struct gb_error *err);
 
-/* Ties something of the application to the connection; peer_gone tells when the connection has ended. From a handler's
- * first call on, for a request that is not detached and whose peer->app is NULL. Returns 0, or -1 with SATURATED if no
+/* Ties something of the application to the connection, whose end calls peer_gone. May be called from a handler's first
+ * call on, for a request that is not detached and whose peer->app is NULL. Returns 0, or -1 with SATURATED if no
  * descriptor is free. */
 int gb_http_peer_hold(struct gb_http_request *request, void *app, struct gb_error *err);
 
@@ -268,10 +268,11 @@ const char *gb_http_header(const struct gb_http_request *request, const char *na
 /* Returns the value of the next header of that name, or NULL after the last. *at begins at 0. */
 const char *gb_http_header_next(const struct gb_http_request *request, const char *name, unsigned *at);
 
-/* Returns the query parameter, or NULL. Repeated parameters are refused before any handler runs. */
 /* Reads a header that is one item of structured fields, on one line. Returns 1; 0: it is not given; -1: malformed. */
 struct gb_field;
 int gb_http_item(const struct gb_http_request *request, const char *name, struct gb_field *ret);
+
+/* Returns the query parameter, or NULL. Repeated parameters are refused before any handler runs. */
 const struct gb_http_text *gb_http_query(const struct gb_http_request *request, const char *name);
 
 /* Returns the N of "Prefer: wait=N" in seconds, or fallback_s; at most max_s. *ret_async (may be NULL): whether
@@ -384,7 +385,7 @@ int gb_http_response_long_header(struct gb_http_response *response, struct gb_er
                                  char *value);
 /* Takes a malloc'd body. */
 void gb_http_response_take(struct gb_http_response *response, char *body, size_t n);
-/* Takes malloc'd members for the problem document, for the case that the request ends in one. NULL: none. */
+/* Takes malloc'd members for the problem document, in case the request ends in one. members may be NULL. */
 void gb_http_response_problem(struct gb_http_response *response, const char *type, char *members, size_t n);
 /* Takes one reference. */
 void gb_http_response_canned(struct gb_http_response *response, struct gb_http_canned *canned);
@@ -437,7 +438,7 @@ unsigned gb_http_feed_epoch(const struct gb_http_request *request);
 struct gb_http_listening {
     uint64_t after; /* events with higher ids */
     uint64_t topics;
-    const char *owner;  /* and those of none; "": of all */
+    const char *owner;  /* and events without an owner; "": all events */
     const char *prefix; /* events about what has such a name, and those about nothing; "": about anything */
     unsigned epoch;     /* read before the permission was checked */
 };
@@ -459,12 +460,10 @@ void gb_http_problem(struct gb_http_response *response, const struct gb_http_req
 
 /* --- the server --------------------------------------------------------------------------------------------------- */
 
-struct gb_http_server;
-
 /* How a request ended. */
 struct gb_http_end {
     int status;        /* 0: the connection ended before the answer was out */
-    enum gb_code code; /* of its problem document; OK: none */
+    enum gb_code code; /* of its problem document; GB_OK: the request did not fail */
     uint64_t ns;       /* since its headers were complete */
     uint64_t body_ns;  /* of that, until the last bytes of its body; 0: no body, or a short one */
     uint64_t received; /* bytes of its body */
@@ -473,7 +472,7 @@ struct gb_http_end {
     const struct gb_http_peer *peer; /* of a UNIX socket, in HTTP/1.0 as well; NULL: TCP */
 };
 
-/* What clients may take; zeroed: whatever they like. */
+/* What clients may take; zeroed: no bounds. */
 struct gb_http_bounds {
     struct gb_http_bound address; /* of each address without a token; of IPv6, of each /64 */
     struct gb_http_bound token;   /* of each token that has no bound of its own */
@@ -522,13 +521,13 @@ struct gb_http_server_config {
      * sleeps. Both may be NULL. */
     void (*begin_turn)(void *app);
     bool (*end_turn)(void *app, bool idle);
-    /* Called before an error becomes a problem document: may add members. NULL: none. */
+    /* Called before an error becomes a problem document: may add members. May be NULL. */
     void (*explain)(void *app, const struct gb_http_request *request, const struct gb_error *error,
                     struct gb_http_response *response);
-    /* Called when a request has ended, on the thread that had it; must not block. NULL: none. */
+    /* Called when a request has ended, on the thread that had it; must not block. May be NULL. */
     void (*ended)(void *app, const struct gb_http_request *request, const struct gb_http_end *end);
-    /* Called when a thread of the server turned without progress and ends the connection that caused it; for a log.
-     * NULL: none. */
+    /* Called when a thread of the server turned without progress and ends the connection that caused it; for a log. May
+     * be NULL. */
     void (*stuck)(void *app, const char *text);
     /* For each peer that gb_http_peer_hold was called for. peer_gone: its connection has ended; once, on a thread of
      * the server; must not block. peer_free: the server does not read peer->app any more; once, on any thread of the
@@ -538,12 +537,12 @@ struct gb_http_server_config {
     /* Whether the application still has something for that connection, so that it is not closed for being idle. May be
      * NULL. */
     bool (*peer_busy)(void *app, const struct gb_http_peer *peer);
-    struct gb_closer *closer; /* borrowed: for descriptors of clients; NULL: there are no mailboxes */
+    struct gb_closer *closer; /* borrowed: for descriptors of clients; NULL: no mailboxes */
     const int *listen_fds;    /* listening sockets, TCP or UNIX; owned by the server from a successful start on */
-    const bool *listen_tls;   /* which of them are for TLS; NULL: none */
+    const bool *listen_tls;   /* which of them are for TLS; NULL: no socket is */
     size_t listen_fd_count;
     struct gb_tls_context *tls; /* what their connections begin with; the server adds a reference */
-    uint64_t hsts_s;            /* Strict-Transport-Security of their replies; 0: none */
+    uint64_t hsts_s;            /* Strict-Transport-Security of their replies; 0: not sent */
     const char *const *hosts;   /* names accepted in Host besides IP literals and localhost, without port */
     size_t host_count;
     /* Query parameters that every route takes and no handler sees: they are set apart (gb_http_request.aside) and shown
@@ -565,10 +564,10 @@ struct gb_http_server_config {
     unsigned idle_timeout_s;   /* of keep-alive without a request, and of a header that does not end */
     unsigned header_timeout_s; /* the same of a connection that has had no whole request; 0: as idle_timeout_s */
     unsigned stall_timeout_s;  /* a body that does not move, in or out */
-    uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: none */
+    uint64_t min_rate_bytes_s; /* a body slower than this on average, after stall_timeout_s, is dropped; 0: no bound */
     uint64_t reply_memory_max; /* bytes of replies that wait for their clients; 0: no limit */
     unsigned wait_max_s;       /* the longest GB_STEP_WAIT */
-    const struct gb_http_feed_hooks *feed; /* NULL: there is no feed */
+    const struct gb_http_feed_hooks *feed; /* NULL: no feed */
     unsigned listeners_max;
     unsigned heartbeat_s; /* after this time without an event */
     struct gb_http_bounds bounds;

@@ -22,7 +22,7 @@ static void join_all(struct gb_http_server *server) {
         gb_transfer_loop_join(&server->transfer_loops[i]);
     if (server->feed)
         gb_http_feed_end(server->feed);
-    /* Loops and transfer loops hand connections to each other: none is taken apart before all have ended. */
+    /* Loops and transfer loops hand connections to each other: all must have ended before the first is freed. */
     for (i = 0; server->loops && i < server->config.loops; i++)
         gb_loop_done(&server->loops[i]);
     for (i = 0; server->transfer_loops && i < server->config.bulk_loops; i++)

@@ -1,3 +1,6 @@
+/* The names and addresses that a certificate is for: read from options, compared, collected, and those of this machine,
+ * which may take a question to the name server. A list has each name once. The maker of certificates (pair.c) and the
+ * daemon's command tls call this. */
 #include "tls/names.h"
 
 #include <arpa/inet.h>
@@ -28,7 +31,7 @@ static bool same(const struct gb_tls_name *a, const struct gb_tls_name *b) {
 static bool has(const struct gb_tls_names *names, const struct gb_tls_name *name) {
     size_t i;
 
-    for (i = 0; names != NULL && i < names->count; i++) {
+    for (i = 0; names && i < names->count; i++) {
         if (same(&names->items[i], name))
             return true;
     }
@@ -143,7 +146,7 @@ static int add_own_names(struct gb_tls_names *names, struct gb_error *err) {
     return rc == 0 ? add_if_host(names, "localhost", err) : -1;
 }
 
-/* The text of an address that others may use as it stands; false for those of one link and of none. */
+/* The text of an address that others may use as it stands; false for link-local and unspecified addresses. */
 static bool text_of(const struct sockaddr *address, char *ret, size_t size) {
     const struct sockaddr_in6 *six = (const void *)address;
     const struct sockaddr_in *four = (const void *)address;

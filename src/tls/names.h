@@ -27,7 +27,7 @@ void gb_tls_names_done(struct gb_tls_names *names);
 int gb_tls_names_add_host(struct gb_tls_names *names, const char *text, struct gb_error *err);
 int gb_tls_names_add_address(struct gb_tls_names *names, const char *text, struct gb_error *err);
 
-/* Adds those of `from` that `without` has not; NULL: it has none. INTERNAL. */
+/* Adds those of `from` that `without` has not; NULL: an empty list. Fails with INTERNAL. */
 int gb_tls_names_add_others(struct gb_tls_names *names, const struct gb_tls_names *from,
                             const struct gb_tls_names *without, struct gb_error *err);
 

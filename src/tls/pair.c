@@ -149,7 +149,7 @@ static int check_authority(const struct gb_tls_pair *authority, int64_t now_s, s
     return 0;
 }
 
-/* GnuTLS tells names only of a certificate that it read. */
+/* GnuTLS gives names only of a certificate that it read. */
 static int read_again(struct gb_tls_pair *pair, struct gb_error *err) {
     gnutls_datum_t der = {NULL, 0};
     gnutls_x509_crt_t crt = NULL;
@@ -361,7 +361,7 @@ struct gb_tls_pair *gb_tls_pair_load(const char *certificate, const char *key, s
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-/* Makes a file that is not there. A failure leaves none. */
+/* Makes a file that must not exist yet. If that fails no file is left. */
 static int write_new(const char *path, mode_t mode, const gnutls_datum_t *text, struct gb_error *err) {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     int number = 0;

@@ -20,19 +20,20 @@ struct gb_tls_pair;
 struct gb_tls_plan {
     enum gb_tls_role role;
     const char *common_name;          /* at most 64 bytes; more are cut off */
-    const struct gb_tls_names *names; /* of a server; NULL: none */
+    const struct gb_tls_names *names; /* of a server; may be NULL */
     bool only;                        /* of a renewal: the names that it had go */
     int64_t now_s;                    /* seconds since 1970 */
     uint32_t days;                    /* with the slack before now; never beyond the end of the authority */
 };
 
-/* Makes a key and its certificate, signed by the authority; authority NULL: by itself. The caller's, ended with
- * gb_tls_pair_free(). Returns NULL with INTERNAL, or INVALID_ARGUMENT if the authority has ended or is none. */
+/* Makes a key and its certificate, signed by the authority; authority NULL: by itself. The caller frees the pair with
+ * gb_tls_pair_free(). Returns NULL with INTERNAL, or INVALID_ARGUMENT if the authority has expired or is not an
+ * authority. */
 struct gb_tls_pair *gb_tls_pair_make(const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
                                      struct gb_error *err);
 
-/* The same with the key of another pair and, unless the plan says only, its names before those of the plan; with its
- * common name, where the plan has none. */
+/* The same with the key of another pair. Unless the plan says only, the names of that pair come before those of the
+ * plan; its common name is used if the plan gives no common name. */
 struct gb_tls_pair *gb_tls_pair_renew(const struct gb_tls_plan *plan, const struct gb_tls_pair *old,
                                       const struct gb_tls_pair *authority, struct gb_error *err);
 
@@ -57,8 +58,8 @@ int gb_tls_pair_replace(const struct gb_tls_pair *pair, const char *certificate,
 
 #define GB_TLS_DATE_SIZE 24
 
-/* Prints each certificate of a PEM file: subject, issuer, names, uses, times with the days that are left at now_s,
- * key, serial number and fingerprint. INVALID_ARGUMENT if it cannot be read or has none. */
+/* Prints each certificate of a PEM file: subject, issuer, names, uses, times with the days that are left at now_s, key,
+ * serial number and fingerprint. Fails with INVALID_ARGUMENT if the file cannot be read or holds no certificate. */
 int gb_tls_show(FILE *out, const char *path, int64_t now_s, struct gb_error *err);
 
 /* "2028-02-27" of seconds since 1970. Returns ret. */

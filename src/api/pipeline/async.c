@@ -1,3 +1,6 @@
+/* The wait of a request for a call of the core: begun by the handler, woken by the call's end, answered by a function
+ * of the handler's. A call that fails because the record has changed may run the handler again. Every resource whose
+ * work takes time calls this, on the request's loop. */
 #include "api/pipeline/async.h"
 
 #include <stdlib.h>
@@ -15,7 +18,7 @@
 struct wait {
     struct gb_call *call;
     gb_async_reply *reply;
-    gb_http_handler *retry; /* NULL: none */
+    gb_http_handler *retry; /* may be NULL */
     enum gb_code retry_on;  /* PRECONDITION_FAILED, or what gb_async_again was given */
     unsigned tries;         /* calls before this one */
 };

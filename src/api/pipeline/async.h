@@ -35,7 +35,7 @@ void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);
  * another request makes the same, `handler` runs again from its start when that has ended, a few times at most. */
 void gb_async_again(struct gb_http_request *request, gb_http_handler *handler, enum gb_code exists);
 
-/* The same where no call of the core tells it: `handler` runs again when the changes that are under way have ended.
+/* The same without a call of the core that fails: `handler` runs again when the changes that are under way have ended.
  * tries: how often it ran before, by gb_async_tries, which is asked before request->state is set to another thing.
  * Returns false if it ran too often; else *ret is what the caller returns. */
 bool gb_async_rerun(struct gb_http_request *request, gb_http_handler *handler, unsigned tries,

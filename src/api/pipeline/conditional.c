@@ -89,7 +89,7 @@ char *gb_etag_session(const struct gb_session_view *view, char *out) {
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Joins the values of all lines of the header by commas. *ret: NULL when there is none. */
+/* Joins the values of all lines of the header by commas. *ret: NULL if the header is absent. */
 static int join(const struct gb_http_request *request, const char *name, char **ret, struct gb_error *err) {
     size_t size = 0;
     const char *line;

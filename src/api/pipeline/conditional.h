@@ -89,8 +89,8 @@ void gb_polls_recheck(struct gb_polls *polls);
 typedef bool gb_poll_same(struct gb_core *core, const struct gb_http_request *request, const char *tag);
 
 /* Waits for a change, when the response is a complete 304. handler: runs again from its start. same: NULL when every
- * change counts. sequence: of the core, read before the record was. Returns REPLY when the client did not ask to wait
- * or the time is over, else WAIT. */
+ * change counts. sequence: of the core, read before the record was. Returns REPLY if the client did not ask to wait or
+ * the time has passed, else WAIT. */
 enum gb_step gb_poll_unchanged(struct gb_polls *polls, struct gb_http_request *request,
                                struct gb_http_response *response, gb_http_handler *handler, gb_poll_same *same,
                                const char *tag, uint64_t sequence);

@@ -276,8 +276,7 @@ static int read_header(const struct gb_http_request *request, const char *header
         if (add_line(header, line, ret, &given, err) < 0)
             return -1;
     }
-    /* RFC 9530 lets a recipient ignore unknown algorithms. If no algorithm can be checked, the client is told
-     * instead. */
+    /* RFC 9530 lets a recipient ignore unknown algorithms. If no algorithm can be checked, the request is refused. */
     if (given && ret->digests == before)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s names no algorithm that is known here: sha-256, sha-512",
                             header);
@@ -542,7 +541,7 @@ static int decode(struct decoding *s, char *out, size_t n, size_t *ret_made, str
     return gb_filters_permit(s->api, s->made, err);
 }
 
-/* Decodes the bytes that have come. Returns 1 when none is left, 0 to wait for a wake, or -1. */
+/* Decodes the bytes that have come. Returns 1 when no byte is left, 0 to wait for a wake, or -1. */
 static int pump(struct decoding *s, struct gb_error *err) {
     size_t made;
     size_t n;
@@ -732,7 +731,7 @@ static int read_line(const char *at, struct gb_filters *ret, struct gb_error *er
     return 0;
 }
 
-/* Reads Content-Encoding alone, all lines of the header as one list, for bodies that may have none. */
+/* Reads Content-Encoding alone, all lines of the header as one list, for bodies that may not be coded. */
 static int encoding_read(const struct gb_http_request *request, struct gb_filters *ret, struct gb_error *err) {
     const char *line;
     unsigned at = 0;

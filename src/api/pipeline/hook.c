@@ -1,5 +1,5 @@
 /* What runs around every handler: Prefer: respond-async, Idempotency-Key, and the wait for bytes that are on disk.
- * Handlers need not know of it. */
+ * Handlers do not know of it. gb_api_pipeline is called by http in place of each handler. */
 #include "api/pipeline/hook.h"
 
 #include <inttypes.h>
@@ -207,8 +207,8 @@ static int identify_former(int64_t bearer, int64_t session, const char *key, siz
 }
 
 /* A key belongs to one bearer in one session, not to a later session of the same name. The bearer is the recognised
- * token, however the header spells it, by its name, which a ticket tells another node. A change of a session itself is
- * also known when that is not there any more; what makes and deletes one belongs to none. */
+ * token, however the header spells it, by its name, which a ticket carries to another node. The key of a change of a
+ * session itself outlives the session. The keys of its creation and deletion belong to no session. */
 static int identify_key(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
     bool in_session = gb_route_of(request)->target >= GB_TARGET_MEMBER;
     bool of_session = gb_route_of(request)->target == GB_TARGET_SESSION && request->method == GB_HTTP_PATCH;
@@ -239,7 +239,7 @@ static void key_body_unread(const struct gb_http_request *request, char *out) {
              request->has_content_length ? request->content_length : 0);
 }
 
-/* What the request asks for. The first letter is no digit, which tells it from a former one. */
+/* What the request asks for. The first letter is not a digit, as that of a former fingerprint is. */
 static int identify(const struct gb_http_request *request, struct gb_key *ret, struct gb_error *err) {
     /* Without the ticket and the way through the fleet, which are others when it is sent again. */
     const struct gb_http_text *target = request->shown.s ? &request->shown : &request->target;
@@ -708,7 +708,7 @@ static enum gb_step reply_accepted(struct gb_operations *ops, struct gb_operatio
     return gb_reply_json(&out, 202, response, err);
 }
 
-/* The handler waits, so the client gets its 202 and the request goes on detached. */
+/* The handler waits, so the client gets its 202 and the request continues detached. */
 static enum gb_step leave(struct gb_request_hooks *hooks, struct gb_http_request *request,
                           struct gb_http_response *response, struct gb_error *err) {
     struct gb_operations *ops = hooks->api->operations;
@@ -729,7 +729,7 @@ static enum gb_step leave(struct gb_request_hooks *hooks, struct gb_http_request
     return step;
 }
 
-/* The work of a key goes on and its reply is kept, also when the client does not wait that long. */
+/* The work of a key continues and its reply is kept, also if the client does not wait that long. */
 static enum gb_step outlast(struct gb_http_request *request, struct gb_error *err) {
     gb_http_detach(request);
     gb_error_set(
@@ -809,8 +809,8 @@ static int refuse_range(const struct gb_http_request *request, struct gb_error *
                         "N, where the route has these, and else the whole");
 }
 
-/* Reads what the request asks for. Returns WAIT to go on with *ret, which is NULL when it asks for nothing; any other
- * step is the reply. */
+/* Reads what the request asks for. Returns WAIT to continue with *ret, which is NULL if the request asks for nothing;
+ * any other step is the reply. */
 static enum gb_step begin(struct gb_http_request *request, struct gb_http_response *response,
                           struct gb_request_hooks **ret, struct gb_error *err) {
     const struct gb_route *route = gb_route_of(request);

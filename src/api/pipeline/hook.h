@@ -1,4 +1,5 @@
-/* Around every handler: Prefer: respond-async and Idempotency-Key. Handlers need not know of it. */
+/* Around every handler: Prefer: respond-async, Idempotency-Key, and the wait for bytes that are on disk. Handlers do
+ * not know of it. */
 #ifndef GB_API_PIPELINE_HOOK_H
 #define GB_API_PIPELINE_HOOK_H
 
@@ -34,8 +35,8 @@ void gb_request_hooks_stream(const struct gb_http_request *request, const struct
 void gb_request_hooks_stay(struct gb_http_request *request, bool stays);
 /* From now on the work of the request is cancelled by that; NULL: it cannot be. Sets request->cancel. */
 void gb_request_hooks_offer(struct gb_http_request *request, bool (*cancel)(struct gb_http_request *request, bool act));
-/* gb_request_hooks_mark returns the mark that the call carries into the database (key "": none). gb_request_hooks_done
- * says that the work of the request has been carried out. */
+/* gb_request_hooks_mark returns the mark that the call carries into the database (key "": no mark).
+ * gb_request_hooks_done says that the work of the request has been carried out. */
 struct gb_store_mark gb_request_hooks_mark(const struct gb_http_request *request);
 void gb_request_hooks_done(const struct gb_http_request *request);
 /* Before work that other processes carry out: the database learns that the request's key may have been used. Returns

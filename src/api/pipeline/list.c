@@ -34,7 +34,7 @@ static int read_sort(const struct gb_http_request *request, const struct gb_list
     return 0;
 }
 
-/* Returns 0, or -1 with INVALID_ARGUMENT or INVALID_NAME that tells what is permitted. */
+/* Returns 0, or -1 with INVALID_ARGUMENT or INVALID_NAME, whose text says what is permitted. */
 static int selection_read(const struct gb_http_request *request, const struct gb_list_offer *offer,
                           struct gb_selection *ret, struct gb_error *err) {
     const struct gb_http_text *state = gb_http_query(request, "state");
@@ -298,7 +298,7 @@ static int walk_on(struct gb_walk *walk, gb_list_walk *list, struct gb_error *er
     return r < 0 ? -1 : 0;
 }
 
-/* Without filters the core knows whether something follows, and looks at no more than the page. */
+/* Without filters the core knows whether something follows, and walks no further than the page. */
 static int fill_by_age(struct gb_walk *walk, gb_list_walk *list, bool *ret_more, struct gb_list_place *ret_place,
                        struct gb_error *err) {
     int r;

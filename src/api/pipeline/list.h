@@ -30,7 +30,7 @@ struct gb_list_item {
     int64_t id; /* 0: it stands before the items with ids, and the page's limit does not count it */
     const char *name;
     const char *buffer; /* the buffer that it is about, which a token must reach; NULL: all tokens do */
-    const char *labels; /* NULL: the list has none */
+    const char *labels; /* NULL: the list has no labels */
     int state;
     enum gb_kind kind;
     uint64_t sort[GB_LIST_SORTS]; /* values of the offer's sorts; the first is not used */
@@ -99,8 +99,8 @@ void gb_best_end(struct gb_best *best);
 int gb_list_link(const struct gb_http_request *request, const char *name, const char *value,
                  struct gb_http_response *response, struct gb_error *err);
 
-/* Closes what gb_render_list_open has opened, with the cursor of the next page (NULL: there is none) as next_cursor and
- * in a Link; the last step of a handler. */
+/* Closes what gb_render_list_open has opened, with the cursor of the next page (NULL: no page follows) as next_cursor
+ * and in a Link; the last step of a handler. */
 enum gb_step gb_list_reply(const struct gb_http_request *request, struct gb_json_writer *out, const char *cursor,
                            struct gb_http_response *response, struct gb_error *err);
 
@@ -132,8 +132,8 @@ bool gb_walk_takes(struct gb_walk *walk, const struct gb_list_item *item);
  * request it knows what walk has: a list that is filtered or sorted is walked on a thread of the core. */
 typedef int gb_list_walk(struct gb_walk *walk, struct gb_error *err);
 
-/* The whole handler of a list. A sorted list is walked twice over: once to rank its items, which copies names and
- * numbers alone, and then for each item of the page. */
+/* The whole handler of a list. A sorted list is walked twice: once to rank its items, which copies names and numbers
+ * alone, and then for each item of the page. */
 enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_response *response,
                            const struct gb_list_offer *offer, gb_list_walk *list, struct gb_error *err);
 

@@ -1,4 +1,4 @@
-/* Operations: requests that go on without their client, from the reserved place to the result, and /v1/operations,
+/* Operations: requests that continue without their client, from the reserved place to the result, and /v1/operations,
  * which shows them. */
 #include "api/pipeline/operations.h"
 
@@ -483,8 +483,8 @@ static bool operation_ended(struct gb_operations *ops, const struct gb_operation
 /* The longest wait for the end of an operation. */
 #define WAIT_MAX_S 3600
 
-/* A token with a prefix sees only the operations that it asked for: what others are about is not told by a name alone.
- * Returns 1 with its id, 0 when all are seen, or -1. */
+/* A token with a prefix sees only the operations that it asked for, because the name of another does not say which
+ * buffers it concerns. Returns 1 with its id, 0 when all are seen, or -1. */
 static int only_own(const struct gb_http_request *request, int64_t *ret_token, struct gb_error *err) {
     struct gb_name prefix;
 

@@ -1,4 +1,4 @@
-/* Operations: requests that go on without their client, each with its state and result for as long as the process
+/* Operations: requests that continue without their client, each with its state and result for as long as the process
  * lives.
  *
  * An operation is reserved before the handler runs, published when the request is detached, and ended with the reply
@@ -44,8 +44,8 @@ struct gb_operation {
     char id[GB_OPERATION_ID_SIZE];
     const char *kind;
     struct gb_name session; /* "" when it belongs to no session */
-    int64_t token;          /* the id of the token that asked; 0: none was needed */
-    struct gb_name stream;  /* "" when it has none */
+    int64_t token;          /* the id of the token that asked; 0: no token was needed */
+    struct gb_name stream;  /* may be "" */
     char *target;
     enum gb_operation_state ended; /* RUNNING until it has ended */
     bool cancel_said;              /* it ends as cancelled */

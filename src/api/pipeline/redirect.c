@@ -35,7 +35,7 @@ static void tell_epoch(const struct gb_http_request *request, int64_t epoch, str
     gb_http_response_problem(response, NULL, more.s, more.used);
 }
 
-/* *ret: the epoch that the client knows, 0: none. */
+/* *ret: the epoch that the client knows; 0: it names no epoch. */
 static int read_epoch(const struct gb_http_request *request, uint64_t *ret, struct gb_error *err) {
     const char *text = gb_http_header(request, "Gpubuf-Epoch");
 
@@ -113,12 +113,12 @@ static enum gb_step check_answer(const struct gb_http_request *request, const st
     return refuse_uncertain(request, response, err);
 }
 
-/* gb_api_pipeline for a node that is in a fleet. bond: of the session that is named, if it is here; NULL: none.
+/* gb_api_pipeline for a node that is in a fleet. bond: of the session that is named, if it is here; else NULL.
  *
- * A request is refused with SUPERSEDED when it says that it knows of a higher epoch (the field Gpubuf-Epoch), unless
- * the directory has just denied that; when the directory has said that the session is another node's; and when it
- * changes a session that was set aside; with OWNER_UNCERTAIN when the session stops at a partition and the
- * node's lease may be over. A change is looked at again before it is answered. */
+ * A request is refused with SUPERSEDED if it names a higher epoch (the field Gpubuf-Epoch) and the directory has not
+ * just denied that, if the directory has given the session to another node, or if it changes a session that was set
+ * aside. A request is refused with OWNER_UNCERTAIN if the session stops at a partition and the node's lease may have
+ * expired. A change is checked again before it is answered. */
 static enum gb_step ownership_pipeline(gb_http_handler *handler, struct gb_http_request *request,
                                        const struct gb_session_bond *bond, struct gb_http_response *response,
                                        struct gb_error *err) {
@@ -285,7 +285,7 @@ void gb_redirect_epoch(const struct gb_http_request *request, int64_t epoch, str
 
 /* --- the look-up -------------------------------------------------------------------------------------------------- */
 
-/* The session may be another node's. A name that is none is for the handler to refuse. */
+/* The session may be another node's. The handler refuses a malformed name. */
 static bool elsewhere(const struct gb_http_request *request, struct gb_name *ret) {
     return gb_name_parse("session name", request->param[0].s, request->param[0].len, ret, NULL) == 0;
 }
@@ -413,7 +413,7 @@ static bool has_copy(const struct gb_http_request *request, const struct gb_flee
     return sealed;
 }
 
-/* While the owner is away. The entity tags are this node's: Repr-Digest tells that the bytes are the same. */
+/* While the owner is away. The entity tags are this node's: Repr-Digest shows that the bytes are the same. */
 static enum gb_step stand_in(struct looking *looking, struct gb_http_response *response, struct gb_error *err) {
     struct gb_http_request *request = looking->request;
     const struct gb_name *network = gb_redirect_network(request);

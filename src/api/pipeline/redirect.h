@@ -44,7 +44,7 @@ enum gb_redirect_way gb_redirect_way_of(const struct gb_fleet_find *find, const 
 /* Whether the session of that name is this node's already, before it has its name here. [any thread] */
 bool gb_redirect_moved_here(struct gb_api *api, const struct gb_name *name);
 
-/* The reply where the way is none to the session's node. */
+/* The reply if the session's node cannot be reached. */
 enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const struct gb_fleet_find *find,
                                 enum gb_redirect_way way, const struct gb_name *network,
                                 struct gb_http_response *response, struct gb_error *err);
@@ -52,12 +52,12 @@ enum gb_step gb_redirect_refuse(const struct gb_http_request *request, const str
 /* The network whose listener took the request. */
 const struct gb_name *gb_redirect_network(const struct gb_http_request *request);
 
-/* The URL of a path, and its query ("": none), at another node, with a ticket if the request's token gives one. NULL
+/* The URL of a path, and its query (may be ""), at another node, with a ticket if the request's token gives one. NULL
  * when memory is exhausted; the caller frees it. */
 char *gb_redirect_url(const struct gb_http_request *request, const char *base, const struct gb_name *node,
                       const char *method, const char *path, const char *query);
 
-/* The reply 307 to what was asked for at another node. epoch: of the session, 0: of none. */
+/* The reply 307 to what was asked for at another node. epoch: of the session; 0: the path names no session. */
 enum gb_step gb_redirect_to(const struct gb_http_request *request, struct gb_http_response *response,
                             const struct gb_name *node, const char *base, uint64_t epoch, uint64_t hops,
                             struct gb_error *err);

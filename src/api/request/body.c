@@ -337,7 +337,7 @@ int gb_json_labels(const json_t *object, const char *key, const char *old, char 
 
     if (r <= 0)
         return r;
-    /* This daemon wrote the labels in the database; unreadable text counts as none. */
+    /* This daemon wrote the labels in the database; text that cannot be read counts as no labels. */
     labels = old ? json_loads(old, 0, NULL) : NULL;
     if (!json_is_object(labels)) {
         json_decref(labels);

@@ -49,7 +49,7 @@ int gb_json_shape(const json_t *object, const char *key, struct gb_shape *ret, s
  * are merged into, where null removes a label; NULL refuses null. */
 int gb_json_labels(const json_t *object, const char *key, const char *old, char out[GB_LABELS_MAX],
                    struct gb_error *err);
-/* The same as labels that are shared, with a reference for the caller: NULL unless 1 is returned, and for none. */
+/* The same as labels that are shared, with a reference for the caller: NULL unless 1 is returned, and for no labels. */
 int gb_json_take_labels(const json_t *object, const char *key, const char *old, struct gb_text **ret_labels,
                         struct gb_error *err);
 

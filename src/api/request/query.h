@@ -78,7 +78,7 @@ int gb_path_locator(const struct gb_http_request *request, const char *what, str
 
 /* How long a request waits, by Prefer: wait=N. */
 
-/* The wait of a sync when the client gives none, and at most. */
+/* The wait of a sync if the client names no time, and the longest. */
 #define GB_SYNC_WAIT_S 30
 #define GB_SYNC_WAIT_MAX_S 60
 /* The longest wait of an allocation for memory; without Prefer: wait=N it does not wait. */
@@ -134,8 +134,8 @@ int gb_media_json(const char *content_type, struct gb_error *err);
  * UNSUPPORTED_MEDIA_TYPE for a form: curl -d takes line ends and NULs out of a file, and -F puts text around it. */
 int gb_media_bytes(const char *content_type, struct gb_error *err);
 
-/* Reads the Content-Type of a tensor (NULL: absent). *ret: the form that it names, RAW when it names none. Returns 0,
- * or -1 with UNSUPPORTED_MEDIA_TYPE. */
+/* Reads the Content-Type of a tensor (NULL: absent). *ret: the form that it names, else RAW. Returns 0, or -1 with
+ * UNSUPPORTED_MEDIA_TYPE. */
 int gb_media_tensor(const char *content_type, enum gb_form *ret, struct gb_error *err);
 
 /* Reads ?format=: raw, npy or safetensors; with ret_notation (NULL: of an upload), json or text as well, which leave

@@ -36,7 +36,7 @@ struct gb_batch {
     struct gb_http_request *request; /* a reference */
     json_t *root;
     struct gb_name session;
-    struct gb_name stream; /* "" when the batch names none */
+    struct gb_name stream; /* "" if the batch names no stream */
     bool atomic;
     unsigned wait_ms;
     size_t count;
@@ -385,7 +385,7 @@ static void call_done(void *arg) {
     batch_unref(batch);
 }
 
-/* The request is over: operations that have begun go on, the others never begin. */
+/* The request has ended: operations that have begun continue, the others never begin. */
 static void batch_free(void *state) {
     struct gb_batch *batch = state;
     size_t never = 0;

@@ -19,7 +19,7 @@
 
 /* --- buffers ------------------------------------------------------------------------------------------------------ */
 
-/* /v1/sessions/{session}/buffers: metadata. The bytes are in download.c, upload.c and data.c. */
+/* /v1/sessions/{session}/buffers: metadata. The bytes are in download.c, upload.c and resumable.c. */
 
 static int read_path(const struct gb_http_request *request, struct gb_locator *ret, struct gb_error *err) {
     if (gb_param_name(request, 0, "session name", &ret->session, err) < 0)

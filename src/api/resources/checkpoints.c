@@ -15,7 +15,7 @@
 #include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
-#include "api/resources/data.h"
+#include "api/resources/resumable.h"
 #include "base/encoding.h"
 #include "base/map.h"
 #include "core/core.h"
@@ -85,7 +85,7 @@ static void put_told(struct gb_json_writer *out, const char *key, const struct g
     gb_json_close(out, ']');
 }
 
-/* What a client that goes on with a broken copy need not send again. */
+/* What a client that resumes a broken copy need not send again. */
 static void put_brought(struct gb_json_writer *out, struct gb_core *core, const struct gb_checkpoint_view *view) {
     struct gb_checkpoint_brought brought[64];
     size_t index = 0;
@@ -523,7 +523,7 @@ static int begin(struct gb_http_request *request, const struct gb_checkpoint_fil
     struct gb_range range;
     int r = 1;
 
-    /* A file that may still be brought anew has no tag. */
+    /* A file that may still be replaced has no tag. */
     if (head->has_crc32c) {
         snprintf(tag, sizeof(tag), "k%" PRIx64 ".%08" PRIx32 ".%" PRIx64, (uint64_t)f->view.as_of_us, head->crc32c,
                  head->size);

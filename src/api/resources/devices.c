@@ -99,7 +99,7 @@ static void render_peers(struct gb_json_writer *out, const struct gb_api *api, i
     gb_json_close(out, ']');
 }
 
-/* null: the host backend has none, or it is not known. */
+/* null: the host backend does not have it, or it is not known. */
 static void put_text(struct gb_json_writer *out, const char *key, const char *text) {
     gb_json_put_string(out, key, text[0] ? text : NULL);
 }

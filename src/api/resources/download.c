@@ -25,8 +25,8 @@
 /* What comes next in the body. Each part has its own text, its share of the header and its share of the bytes. */
 enum download_stage { DOWNLOAD_TEXT, DOWNLOAD_HEAD, DOWNLOAD_BYTES, DOWNLOAD_END };
 
-/* The representation is the header of the form (raw bytes have none) followed by the bytes of view. The ranges are of
- * the representation. */
+/* The representation is the header of the form (raw bytes have no header) followed by the bytes of view. The ranges are
+ * of the representation. */
 struct download {
     struct gb_http_source source; /* first */
     struct gb_session *session;   /* a reference; found once */
@@ -35,7 +35,7 @@ struct download {
 
     /* The plan: */
     enum gb_form form;         /* raw if values are written */
-    enum gb_notation notation; /* of the values in place of the bytes; ranges are of the bytes, and there are none */
+    enum gb_notation notation; /* of the values in place of the bytes; values have no ranges */
     char etag[GB_ETAG_SIZE];
     bool cut;              /* ?offset= or ?length=: bytes that have no shape */
     bool sliced;           /* ?slice= */
@@ -45,7 +45,7 @@ struct download {
     size_t head_size;
     uint64_t total; /* of the representation */
     enum gb_range_kind range_kind;
-    struct gb_range_set ranges;          /* of the representation: one for the whole, none when it is empty */
+    struct gb_range_set ranges;          /* of the representation: one for the whole, zero if it is empty */
     struct gb_span spans[GB_RANGES_MAX]; /* of the view, one for each range; some may be empty */
     uint64_t length;                     /* of all spans */
     struct gb_byteranges multipart;      /* several ranges */
@@ -230,7 +230,7 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     const char *if_range = gb_http_header(request, "If-Range");
     const char *range = gb_http_header(request, "Range");
 
-    /* Only GET knows ranges (RFC 9110, 14.2); of values there are none. */
+    /* Only GET has ranges (RFC 9110, 14.2); values have no ranges. */
     if (request->method == GB_HTTP_HEAD || d->notation || (if_range && !gb_etag_if_range(if_range, d->etag)))
         range = NULL;
     d->range_kind = gb_range_parse(range, d->total, &d->ranges);
@@ -250,7 +250,7 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     return 0;
 }
 
-/* A condition that fails is told before bytes that are not there (RFC 9110, 13.2.2). */
+/* A condition that fails is reported before bytes that are missing (RFC 9110, 13.2.2). */
 static int refuse_range(const struct download *d, const struct gb_http_request *request,
                         struct gb_http_response *response, struct gb_error *err) {
     struct gb_http_response unsent = {.status = 200};
@@ -482,7 +482,7 @@ static void release(struct gb_deferred *deferred) {
     free(w);
 }
 
-/* The rest of a handler whose response has its headers. The request's state, d, is taken over. */
+/* The last step of a handler whose response has its headers. Takes d, the request's state. */
 static enum gb_step download_write(struct gb_http_request *request, struct gb_error *err) {
     struct download *d = request->state;
     struct writing *w = calloc(1, sizeof(*w));
@@ -687,7 +687,7 @@ static enum gb_step await_digest(const struct gb_representation *what, struct gb
 
 /* The route takes scope verify, which sees heads and whether a tag still holds. */
 static int check_content(const struct download *d, const struct gb_http_request *request, struct gb_error *err) {
-    if (request->method == GB_HTTP_HEAD && !d->notation) /* the length of a text tells of the values */
+    if (request->method == GB_HTTP_HEAD && !d->notation) /* the length of a text depends on the values */
         return 0;
     return gb_api_permit(request, GB_SCOPE_READ, request->param[0].s, err);
 }

@@ -51,7 +51,7 @@ static void render_notice(struct gb_json_writer *out, const char *key, const str
     gb_json_close(out, '}');
 }
 
-/* Makes the event that tells a reader of a gap: the events after `after`, up to `through`, are no longer all in the
+/* Makes the event that reports a gap to a reader: the events after `after`, up to `through`, are no longer all in the
  * log. why may be NULL. */
 static struct gb_notice notice_of_gap(int64_t after, int64_t through, const char *why) {
     struct gb_notice n = {.id = through, .at_us = gb_wall_us(), .type = GB_NOTICE_FEED_GAP, .device = -1};

@@ -144,7 +144,7 @@ uint64_t gb_share_holder(const struct gb_http_request *request) {
     return id;
 }
 
-/* Adds a lease that the client was given; removes one that the client has ended; tells whether the client has it. */
+/* Adds a lease that the client was given; removes one that the client has ended; returns whether the client has it. */
 static void share_add(struct gb_share *share, int64_t lease) {
     pthread_mutex_lock(&share->lock);
     if (share->leases < share->size)
@@ -231,13 +231,13 @@ static void unref(struct grant *g) {
     free(g);
 }
 
-/* Ends the lease. Without memory for the call it ends with the connection, or when its time is over. */
+/* Ends the lease. If memory for the call is exhausted, the lease ends with the connection or when it expires. */
 static void end_lease(const struct grant *g) {
     struct gb_call *call = g->call->base.error.code == GB_OK ? gb_call_new(sizeof(*call), NULL, NULL) : NULL;
 
     if (!call)
         return;
-    gb_lease_end(g->core, g->call->lease.id, NULL, false, call); /* no client was told how to reach the bytes */
+    gb_lease_end(g->core, g->call->lease.id, NULL, false, call); /* no client knows how to reach the bytes */
     gb_call_unref(call);
 }
 
@@ -458,7 +458,7 @@ static bool has(const struct gb_http_request *request, int64_t id) {
 }
 
 /* Checks that the bearer may see the lease. Scope read sees all leases of its session, or all; scope map sees those of
- * its own connection, and exports. view: NULL when there is no such lease, which a bearer of scope read is told. */
+ * its own connection, and exports. view: NULL if no such lease exists, which is reported to a bearer of scope read. */
 static int permit_look(const struct gb_http_request *request, const struct gb_lease_view *view, struct gb_error *err) {
     struct gb_name bound;
 
@@ -493,8 +493,8 @@ enum gb_step gb_api_lease_get(struct gb_http_request *request, struct gb_http_re
 }
 
 /* Checks that the bearer may end the lease. Another connection's lease is for administrators of its session. An export
- * belongs to no connection: a bearer that may make one may end it. A lease that the bearer may not even look at is
- * reported like one that does not exist. */
+ * belongs to no connection: a bearer that may make one may end it. A lease that the bearer may not see is reported like
+ * one that does not exist. */
 static int permit_end(const struct gb_http_request *request, int64_t id, bool *ret_outside, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_lease_view view;

@@ -30,11 +30,11 @@ int gb_share_permit(const struct gb_http_request *request, const char *session, 
 int gb_share_permit_export(const struct gb_http_request *request, const char *session, bool write,
                            struct gb_error *err);
 
-/* Returns the share of the request's connection, with room for one more lease; makes it when there is none. Returns
- * NULL with LOCAL_ONLY or SATURATED. */
+/* Returns the share of the request's connection, with room for one more lease; makes the share if it is missing.
+ * Returns NULL with LOCAL_ONLY or SATURATED. */
 struct gb_share *gb_share_take(struct gb_http_request *request, struct gb_error *err);
 
-/* Returns the holder of the leases of the request's connection (gb_holder_id), or 0 when it has none. */
+/* Returns the holder of the leases of the request's connection (gb_holder_id), or 0. */
 uint64_t gb_share_holder(const struct gb_http_request *request);
 
 /* The server's hooks of the same names: a connection's leases end with it, and while it has any it is not idle.
@@ -46,14 +46,14 @@ void gb_api_explain(void *app, const struct gb_http_request *request, const stru
                     struct gb_http_response *response);
 
 /* A lease on its way to the client, shared by map and export. If the client does not get it, because it has left or its
- * time is over, the lease ends. */
+ * wait has timed out, the lease ends. */
 
 /* Writes the reply to a call that has succeeded, one JSON object. */
 typedef void gb_grant_render(struct gb_json_writer *out, const struct gb_http_request *request,
                              const struct gb_lease_call *call);
 
 /* Makes the call for gb_lease_map or gb_lease_export, which must follow, and then gb_grant_resume. share: the
- * connection that the lease belongs to, borrowed; NULL when there is none. Returns NULL with SATURATED when memory is
+ * connection that the lease belongs to, borrowed; NULL: no connection. Returns NULL with SATURATED when memory is
  * exhausted. */
 struct gb_lease_call *gb_grant_begin(struct gb_http_request *request, struct gb_share *share, gb_grant_render *render,
                                      struct gb_error *err);

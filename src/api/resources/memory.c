@@ -20,7 +20,7 @@ struct gb_map_span {
     uint64_t address;
     uint64_t bytes;
     uint64_t number; /* of the event that took it; 0: not taken any more */
-    uint64_t event;  /* of the log, that tells of it; 0: none, it is there */
+    uint64_t event;  /* the event of the log that reports it; 0: the piece exists */
     bool took;       /* that event */
     int64_t owner;   /* the pool's id, or less than 0: a kind that has no pools */
     uint64_t stream;
@@ -42,8 +42,8 @@ struct gb_map_owner {
 };
 
 /* Addresses that one pool has or had, without a hole larger than GB_MAP_HOLE. A piece of a kind without pools, or of a
- * pool that gave memory back, is a segment of its own. CUDA does not tell which addresses a pool has reserved, so
- * unused memory at the ends is missing here. */
+ * pool that gave memory back, is a segment of its own. CUDA does not say which addresses a pool has reserved, so unused
+ * memory at the ends is missing here. */
 struct gb_segment {
     size_t first; /* of the spans */
     size_t count;

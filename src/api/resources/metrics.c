@@ -683,13 +683,13 @@ static int metrics_write(enum gb_exposition form, const struct gb_metrics_snapsh
 /* GET /metrics */
 
 struct gb_metrics_text {
-    char *s; /* NULL: none yet */
+    char *s; /* NULL: not written yet */
     size_t n;
     uint64_t built_ns;
 };
 
 struct gb_metrics {
-    pthread_mutex_t lock; /* held for a look and a copy, never while a text is written */
+    pthread_mutex_t lock; /* held while a text is copied, never while it is written */
     struct gb_metrics_text text[GB_EXPOSITIONS];
 };
 
@@ -712,7 +712,7 @@ void gb_metrics_free(struct gb_metrics *metrics) {
     free(metrics);
 }
 
-/* Returns 1 with a copy of a text that is young enough, 0 when there is none, or -1 when memory is exhausted. */
+/* Returns 1 with a copy of a text that is young enough, 0 if no text is, or -1 if memory is exhausted. */
 static int look(struct gb_metrics *metrics, enum gb_exposition form, uint64_t now_ns, char **ret, size_t *ret_n) {
     struct gb_metrics_text *text = &metrics->text[form];
     int r = 0;

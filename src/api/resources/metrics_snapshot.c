@@ -24,7 +24,7 @@ struct gb_metrics_candidate {
 };
 
 struct gb_metrics_sessions {
-    uint64_t most; /* the most that are chosen; 0: none, and no rest either */
+    uint64_t most; /* the most that are chosen; 0: no session, and no rest either */
     struct gb_metrics_candidate *items;
     size_t count;
     size_t room;

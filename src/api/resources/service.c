@@ -53,7 +53,8 @@ static void render_check(struct gb_json_writer *out, const char *name, const str
     gb_json_close(out, '}');
 }
 
-/* The check of the storage does not count for readiness: a failed disk refuses durable writes, and all else goes on. */
+/* The check of the storage does not count for readiness: a failed disk refuses durable writes, and everything else
+ * works. */
 static void render_storage_check(struct gb_json_writer *out, const struct gb_api *api) {
     struct gb_storage_numbers numbers;
     struct gb_error error = GB_ERROR_INIT;

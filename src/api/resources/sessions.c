@@ -25,7 +25,7 @@
 
 _Static_assert(GB_FLEET_CLAIM_SIZE <= GB_FLEET_CLAIM_MAX + 1, "a record has room for every claim");
 
-/* What a request waits for. A registration goes on when its request has ended: then it is taken back. */
+/* What a request waits for. A registration continues after its request has ended, and is then taken back. */
 struct making {
     struct gb_fleet_register entry;
     struct gb_fleet_find find;
@@ -48,7 +48,7 @@ static void answered(struct making *making) {
     struct gb_http_request *request = making->request;
     int asked = ASKED;
 
-    /* From then on the request may go on and free it. */
+    /* From then on the request may continue and free it. */
     if (atomic_compare_exchange_strong(&making->phase, &asked, ANSWERED)) {
         gb_http_wake(request);
         gb_http_request_unref(request);
@@ -358,7 +358,7 @@ static int read_replicas(const json_t *body, struct gb_session_params *params, s
 #define READ_priority read_priority
 #define READ_labels(object, key, ret, err) gb_json_take_labels(object, key, old_labels, ret, err)
 
-/* The fields that create and patch share. old_labels: the labels that the given ones are merged into; NULL for none. */
+/* The fields that create and patch share. old_labels: the labels that the given ones are merged into; may be NULL. */
 static int read_fields(const json_t *body, const char *old_labels, struct gb_session_params *params,
                        struct gb_error *err) {
     const json_t *object = NULL;
@@ -403,7 +403,8 @@ enum gb_step gb_session_reply(struct gb_http_request *request, const void *resul
     if (call->created &&
         gb_http_response_header(response, err, "Location", "/v1/sessions/%s", call->session.rec.name.s) < 0)
         return GB_STEP_ERROR;
-    /* What was taken over is this node's for good from now on; what was changed is to be told. */
+    /* A session that was taken over belongs to this node from now on; changes of the record are reported to the
+     * directory. */
     if (gb_api_of(request)->fleet && call->session.rec.fleet_epoch > (call->created ? 1 : 0))
         gb_fleet_refresh(gb_api_of(request)->fleet, &call->session.rec.name);
     if (gb_api_of(request)->replicas && call->session.rec.replicas > 0)

@@ -391,8 +391,8 @@ static int read_all(const struct gb_http_request *request, struct gb_adopt_param
 
 /* --- the work ----------------------------------------------------------------------------------------------------- */
 
-/* Takes the holder under the lock, because the connection may end at any time. mailbox: has the descriptor; NULL when
- * none is needed. */
+/* Takes the holder under the lock, because the connection may end at any time. mailbox: has the descriptor; NULL if no
+ * descriptor is needed. */
 static int start_adopting(struct gb_http_request *request, struct gb_share *share, struct gb_adopt_params *params,
                           struct gb_http_fd_mailbox *mailbox, struct gb_error *err) {
     struct gb_buffer_call *call = NULL;

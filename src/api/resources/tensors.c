@@ -11,7 +11,7 @@
 #include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
-#include "api/resources/data.h"
+#include "api/resources/resumable.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/json_writer.h"
@@ -24,7 +24,7 @@
 /* What the request asks of all buffers to come. */
 struct gb_tensors_plan {
     struct gb_name session;
-    struct gb_name prefix; /* "": none */
+    struct gb_name prefix; /* may be "" */
     struct gb_upload_params params;
 };
 

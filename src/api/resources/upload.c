@@ -468,11 +468,11 @@ int gb_upload_request_header(struct gb_upload_request *plan, enum gb_form form, 
 
 /* --- the body ----------------------------------------------------------------------------------------------------- */
 
-/* The body of an upload. Only the header of a .npy or safetensors file (or the few bytes that show there is none) is
- * gathered here; every byte after it goes straight into the memory that the core gives. */
+/* The body of an upload. Only the header of a .npy or safetensors file (or the first bytes, which show that the body
+ * has no header) is gathered here; every byte after it goes straight into the memory that the core gives. */
 
 enum stage {
-    STAGE_PROBE,  /* the first bytes, which tell what the body is */
+    STAGE_PROBE,  /* the first bytes, which show what the body is */
     STAGE_HEADER, /* the rest of the header of a form that has one */
     STAGE_PAYLOAD,
     STAGE_ENDED /* the core knows that all bytes have arrived */

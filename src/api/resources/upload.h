@@ -31,7 +31,7 @@ struct gb_upload_request {
     struct gb_shape slice;        /* the shape of the slice */
     struct gb_view slice_fortran; /* its bytes in Fortran order */
     bool adopted;                 /* its memory is another process's, and written in place in any case */
-    bool exists;                  /* there is a buffer of that name, with so many bytes */
+    bool exists;                  /* a buffer of that name exists, and has existing_bytes */
     uint64_t existing_bytes;
     struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun,
                                      * session a reference from gb_upload_request_read on, also when that fails */
@@ -43,13 +43,13 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
 /* Completes a request of raw bytes: fills bytes and shape from the length of the body, or checks the given ones against
  * it. Returns 0, or -1 with SHAPE_MISMATCH or LENGTH_REQUIRED. */
 int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err);
-/* Completes a request of raw bytes whose length nothing tells: the body is coded or chunked, and its end decides.
+/* Completes a request of raw bytes whose length is not announced: the body is coded or chunked, and its end decides.
  * Returns false if another description must decide; the request is unchanged. */
 bool gb_upload_request_open(struct gb_upload_request *plan);
 /* Checks the length of a complete request against ?max_bytes=. Returns 0, or -1 with BODY_TOO_LARGE. */
 int gb_upload_request_permit(const struct gb_upload_request *plan, struct gb_error *err);
-/* Finds what a body is by what the client says of it and by its first bytes, GB_NPY_PREFIX of them or all that there
- * are. A file that is damaged behind them is refused, and not stored as bytes. Sets plan->warning. */
+/* Finds what a body is by what the client says of it and by its first bytes, GB_NPY_PREFIX of them or the whole body. A
+ * file that is damaged behind them is refused, and not stored as bytes. Sets plan->warning. */
 enum gb_form gb_upload_request_recognize(struct gb_upload_request *plan, const char *first, size_t n);
 /* Finds how long the header is of a body in that form, which is not RAW. Returns 0 or -1. */
 int gb_upload_request_header_bytes(const struct gb_upload_request *plan, enum gb_form form, const char *first, size_t n,

@@ -46,7 +46,8 @@ static const struct gb_fleet_node *pull_node_at(const struct gb_fleet_nodes *nod
     return NULL;
 }
 
-/* The origins of all nodes, and those that options name: one block of memory, for free(). NULL: none is left. */
+/* The origins of all nodes, and those that options name: one block of memory, which the caller frees. NULL: memory is
+ * exhausted. */
 static char **pull_origins(const struct gb_api *api, const struct gb_fleet_nodes *nodes, size_t *ret_count) {
     size_t most = api->pull_from_count + nodes->count * GB_FLEET_NETWORKS_MAX;
     char **list = calloc(1, (most + 1) * (sizeof(char *) + GB_PULL_ORIGIN_SIZE));
@@ -80,7 +81,7 @@ static const struct gb_name *network_of(const struct gb_api *api, const struct g
     return otherwise;
 }
 
-/* One in which this node reaches that one; where there is none, one of its own. */
+/* A network in which this node reaches that one, else one of its own. */
 static const struct gb_name *pull_network(const struct gb_http_request *request, const struct gb_fleet_node *node) {
     return network_of(gb_api_of(request), node, gb_redirect_network(request));
 }
@@ -124,7 +125,7 @@ struct seeker {
     struct gb_name session;
     struct gb_name
         node; /* which must be the session's, unless the source has said that it is registered; "": need not */
-    struct gb_name network; /* of those that both know none */
+    struct gb_name network; /* "": the two nodes have no network in common */
     char who[GB_TICKET_WHO_SIZE];
     int done; /* readable: the ask has ended */
     size_t turn;
@@ -278,10 +279,10 @@ static void pull_nodes_drop(struct gb_pull_params *params) {
         params->failover.free_arg(params->failover.arg);
 }
 
-/* The client may read at that node what it may read here, as a redirect would have it: sets the ticket, and where else
- * the pull may go on. by_name: the source's session is one of the directory; else it is so if the node is its owner,
- * or says so. With a token of the source nothing is set: that tells what the client may there, and nowhere else.
- * Returns 0, or -1 with FORBIDDEN or SATURATED and nothing set. */
+/* The client may read at that node what it may read here, as with a redirect. Sets the ticket, and where else the pull
+ * may continue. by_name: the directory has the source's session; else that holds if the node is its owner, or says so.
+ * With a token of the source nothing is set, because that token counts at the source alone. Returns 0, or -1 with
+ * FORBIDDEN or SATURATED and nothing set. */
 static int pull_nodes_take(const struct gb_http_request *request, const struct gb_name *node, bool by_name,
                            struct gb_pull_params *params, struct gb_error *err) {
     char who[GB_TICKET_WHO_SIZE] = "";
@@ -418,7 +419,7 @@ static int read_pull(const struct gb_http_request *request, const json_t *body, 
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
-/* 201 or 200 with the buffer's members, and those that `more` adds, which gets call. NULL: none. */
+/* 201 or 200 with the buffer's members, and those that `more` (may be NULL) adds, which gets call. */
 static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call,
                                   void (*more)(struct gb_json_writer *out, const void *call),
                                   struct gb_http_response *response, struct gb_error *err) {

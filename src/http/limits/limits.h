@@ -89,7 +89,7 @@ struct gb_client {
 #define GB_CLIENTS_SHARDS 16u
 
 struct gb_clients_shard {
-    pthread_mutex_t lock; /* a leaf, held for a look-up */
+    pthread_mutex_t lock; /* a leaf, held while a record is found */
     struct gb_client **bucket;
     struct gb_client *items;
     struct gb_client *oldest;

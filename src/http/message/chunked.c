@@ -1,3 +1,5 @@
+/* Reads the framing of a chunked body (RFC 9112, 7.1), byte by byte as it arrives. It keeps no bytes, and bounds what
+ * stands between chunks, so that no input makes it grow. The exchange calls it on transfer loops. */
 #include "http/message/chunked.h"
 
 #include "base/encoding.h"

@@ -84,7 +84,7 @@ enum gb_range_kind {
     GB_RANGE_UNSATISFIABLE /* 416: without any byte */
 };
 
-/* Reads a Range header (NULL: none) for a representation of `size` bytes: "bytes=a-b", "bytes=a-", "bytes=-n", or
+/* Reads a Range header (NULL: absent) for a representation of `size` bytes: "bytes=a-b", "bytes=a-", "bytes=-n", or
  * several of them separated by commas. An end beyond the last byte is cut; ranges that lie beyond it are left out;
  * ranges that overlap become one, in the place of the first of them. *ret is written with PART only. */
 enum gb_range_kind gb_range_parse(const char *value, uint64_t size, struct gb_range_set *ret);

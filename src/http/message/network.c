@@ -12,7 +12,7 @@
 
 /* --- network ------------------------------------------------------------------------------------------------------ */
 
-/* Networks of addresses, and the address that proxies tell of. */
+/* Networks of addresses, and the client address that proxies name. */
 
 #define TEXT_MAX 64
 
@@ -123,7 +123,7 @@ static bool read_for(const char *s, size_t n, struct gb_http_address *ret) {
     return false;
 }
 
-/* Goes one element to the left. False: none. */
+/* Moves one element to the left. False: no element is left. */
 static bool last_element(const char *s, size_t *end, size_t *ret_at, size_t *ret_len) {
     size_t to = *end;
     size_t at;

@@ -39,7 +39,7 @@ struct gb_http_canned {
     atomic_int refs;
     int status;
     char *type;
-    char *etag; /* with its quotes; NULL: none */
+    char *etag; /* with its quotes, or NULL */
     char *body;
     size_t body_len;
 };

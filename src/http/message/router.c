@@ -131,7 +131,7 @@ static void append_below(char *out, size_t size, const struct gb_http_route *rou
         if (routes[i].method != method || strncmp(routes[i].path, path, n) != 0 || *rest != '/' || strchr(rest, '{'))
             continue;
         if (used + strlen(rest) + sizeof(", ..., ...") >
-            size) { /* whole paths alone, with room for what tells of more */
+            size) { /* whole paths alone, with room for a note that more follow */
             strcpy(out + used, used > 0 ? ", ..." : "");
             return;
         }

@@ -15,10 +15,10 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "http/message/network.h"
-#include "http/server/front.h"
-#include "http/server/leave.h"
+#include "http/server/detach.h"
 #include "http/server/loop.h"
 #include "http/server/request.h"
+#include "http/server/tls_front.h"
 
 /* --- conn --------------------------------------------------------------------------------------------------------- */
 
@@ -114,7 +114,7 @@ static void closed(struct gb_loop *loop, struct gb_conn *c) {
     else if (!c->left)
         gb_conn_slot_end(&loop->server->places, c->source);
     gb_quiet_leave(loop, c);
-    gb_mhd_forgotten(c);
+    gb_conn_forgotten(c);
     gb_peer_end(c->peer);
     if (c->prev)
         c->prev->next = c->next;
@@ -144,11 +144,11 @@ void gb_conn_on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
     if (!ex || (c && c->left))
         return; /* the transfer loop has it */
     if (c && c->handover) {
-        gb_mhd_not_handed_over(cls, ex);
+        gb_conn_handover_failed(cls, ex);
         return;
     }
     ex->broken = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
-    gb_mhd_finished(ex);
+    gb_loop_request_finished(ex);
 }
 
 /* --- proxy -------------------------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 /* The same for a socket that came by gb_loop_give: the loop's load counts it already. */
 void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff);
 
-/* A gb_hand_back: gives the connection to the least loaded loop; to own if none is less loaded. */
+/* A gb_hand_back: gives the connection to the least loaded loop; to own if no loop is less loaded. */
 void gb_loop_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
 
 /* libmicrohttpd's callbacks; cls is the loop. */

@@ -67,7 +67,7 @@ struct gb_exchange {
     uint64_t blocked_ns;          /* since when the sink has had no room; 0: it has */
     uint64_t excused_ns;          /* time for which the sink had no room: it does not count against the client */
     bool broken;                  /* the connection is gone; finish without an answer */
-    struct gb_client *client;     /* whose bounds it has met; a reference, NULL: none */
+    struct gb_client *client;     /* whose bounds it has met; a reference, or NULL */
     struct gb_client *payer;      /* of charged; the same */
     bool counted_wait;            /* among the client's waiting requests */
     uint64_t paid_bytes;          /* of the client's bytes */

@@ -1,4 +1,6 @@
-/* The feed: listeners of server-sent events, each with a place in the shared log of frames. */
+/* The feed: listeners of server-sent events, each with a place in the shared log of frames. One thread sends to all of
+ * them; a listener that does not read loses its connection, and no listener makes others wait. Loops give it
+ * connections, and the application wakes it when there are new events. */
 #include "http/server/feed.h"
 
 #include <errno.h>
@@ -16,11 +18,7 @@
 #include "http/server/state.h"
 #include "http/tls/tls.h"
 
-/* Sending to one listener. All on the feed's thread. */
-
 /* --- send --------------------------------------------------------------------------------------------------------- */
-
-/* Which frames are a listener's, and how far its socket takes them. */
 
 /* For a listener that catches up, before others get their turn: of a long log it may hear nothing. */
 #define TURN_BYTES (256u << 10)
@@ -74,8 +72,8 @@ static void feed_listener_farewell(struct gb_http_feed *feed, struct gb_feed_lis
     (void)!gb_wire_send(l->fd, l->tls, feed->farewell->text, feed->farewell->len, false);
 }
 
-/* Puts the listener's next frames into l->hold, each with a reference. If it is behind and gets none, this turn's
- * pieces had nothing for it. False: memory is exhausted, or its next frame is not in the ring any more. */
+/* Puts the listener's next frames into l->hold, each with a reference. If the listener is behind and gets no frame,
+ * this turn's pieces had nothing for it. False: memory is exhausted, or its next frame is no longer in the ring. */
 static bool gather(struct gb_http_feed *feed, struct gb_feed_listener *l, unsigned *pieces) {
     if (!l->behind && l->seq < feed->ring_first) {
         feed_listener_farewell(feed, l);

@@ -50,7 +50,7 @@ void gb_feed_listener_free(struct gb_feed_listener *listener); /* closes; NULL i
 
 /* The feed's thread: sends events, which the application renders, to many connections that only listen.
  *
- * Such a connection has left libmicrohttpd (leave.c), and costs one small record. All listeners share the frames,
+ * Such a connection has left libmicrohttpd (detach.c), and costs one small record. All listeners share the frames,
  * which are reference counted. Each listener has a place in the ring of the newest frames, and no queue of its own. A
  * listener further back than the ring reads the missing frames piece by piece, as fast as its socket takes them. A
  * listener that falls out of the ring while its socket takes nothing is dropped. */
@@ -66,7 +66,7 @@ struct gb_http_feed_config {
     unsigned stall_ms; /* a listener that takes nothing for so long is dropped */
     unsigned listeners_max;
     unsigned remote_max;                          /* of them, over TCP */
-    bool (*in_force)(void *app, uint64_t caller); /* as the server's; NULL: none is */
+    bool (*in_force)(void *app, uint64_t caller); /* as the server's; NULL: no socket is */
     /* Whether the certificate that the client has shown, if any, is still good; NULL: not asked. */
     bool (*is_certified)(void *server, struct gb_tls *tls);
     void *server;

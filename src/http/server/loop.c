@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "http/message/response.h"
-#include "http/server/front.h"
+#include "http/server/tls_front.h"
 
 /* --- handoff queue ------------------------------------------------------------------------------------------------ */
 
@@ -131,7 +131,7 @@ struct gb_loop *gb_loop_fill(struct gb_http_server *server, unsigned slack) {
 
 /* --- handshakes --------------------------------------------------------------------------------------------------- */
 
-/* One that has gone on for less is not ended for the sake of a newcomer. */
+/* A handshake that began more recently is not ended in favour of a newcomer. */
 #define YOUNG_NS (100 * GB_NS_PER_MS)
 
 static void publish(struct gb_handshakes *all) {
@@ -293,7 +293,7 @@ static bool first_of(struct gb_loop *loop, struct gb_quiet *quiet, uint64_t now_
     return false;
 }
 
-/* [the loop's thread] Ends that connection. False: none. */
+/* [the loop's thread] Ends that connection. False: no connection gives way. */
 static bool quiet_give_way(struct gb_loop *loop, bool local) {
     uint64_t now_ns = gb_clock_ns();
     int asked;

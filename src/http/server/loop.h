@@ -1,6 +1,5 @@
 /* An HTTP loop and what it has: sockets on their way to it, connections (`gb_conn`), handshakes, quiet connections, and
- * refusals. loop.c hands out connections; `gb_loop_init`, `_start`, `_join` and `_done`, and a turn of the loop, are in
- * turn.c. */
+ * refusals. loop.c hands out connections. event_loop.c has the thread: `gb_loop_init`, `_start`, `_join`, `_done`. */
 #ifndef GB_HTTP_SERVER_LOOP_H
 #define GB_HTTP_SERVER_LOOP_H
 
@@ -25,13 +24,13 @@ struct gb_handoff_queue {
     size_t size;
 };
 
-/* Takes one. False: none. */
+/* Takes the next socket. False: the queue is empty. */
 bool gb_handoff_take(struct gb_handoff_queue *handoffs, struct gb_handoff *ret);
 
 /* [any thread] Gives a connected socket to a loop, which owns it from then on; it is closed if memory is exhausted. */
 void gb_loop_give(struct gb_loop *loop, const struct gb_handoff *handoff);
 
-/* [any thread] The least loaded loop; own (may be NULL) if none is less loaded. */
+/* [any thread] The least loaded loop; own (may be NULL) if no loop is less loaded. */
 struct gb_loop *gb_loop_pick(struct gb_http_server *server, struct gb_loop *own);
 
 /* Whether a connection whose requests have that many bytes had better go to another loop. */
@@ -122,7 +121,7 @@ struct gb_conn {
     bool returning;               /* as in gb_handoff */
     uint64_t peek_ns;             /* when to check next for an unnoticed end; 0: with the next sweep */
     bool left;                    /* a transfer loop has the socket */
-    struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: none is under way */
+    struct gb_handover *handover; /* of the socket and the bytes behind the header; NULL: not under way */
     uint64_t base;                /* bytes that were read from the socket before it came to this loop */
     uint64_t consumed;            /* bytes of finished requests since */
     uint64_t half_closed_ns; /* when the client that waits was seen to send no more, or asked about that; 0: not yet */
@@ -131,7 +130,7 @@ struct gb_conn {
     struct gb_progress progress; /* of that reply, or of its bytes in the kernel's queue */
     bool read_all;               /* idle, and the client has taken all replies */
     unsigned fruitless;          /* callbacks since the last sweep that had nothing to do */
-    bool suspect;                /* it may be the one for which the loop turns, see turn.c */
+    bool suspect;                /* it may be the one for which the loop turns, see event_loop.c */
 };
 
 struct gb_loop {
@@ -190,8 +189,8 @@ enum gb_refusal { GB_REFUSAL_DRAINING, GB_REFUSAL_FULL, GB_REFUSAL_SOURCE, GB_RE
 /* Tells the client why, unless it awaits a handshake, and closes the socket. */
 void gb_refuse(struct gb_loop *loop, const struct gb_handoff *handoff, enum gb_refusal why);
 
-/* For a newcomer that was squeezed in, a quiet connection ends. False: none gave way, and the newcomer was refused and
- * its place given back. */
+/* For a newcomer that was squeezed in, a quiet connection ends. False: no connection gave way, so that the newcomer was
+ * refused and its place given back. */
 bool gb_refuse_or_squeeze(struct gb_loop *loop, const struct gb_handoff *handoff);
 
 #endif

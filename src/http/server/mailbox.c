@@ -163,8 +163,8 @@ void gb_http_wake(struct gb_http_request *request) {
 
 /* --- fd mailbox --------------------------------------------------------------------------------------------------- */
 
-/* Descriptors from clients. The HTTP connection itself takes none, because its readers know nothing of them. So the
- * client gets one end of a pair of sockets, with 103 as any other descriptor, and sends its descriptor over that.
+/* Descriptors from clients. The HTTP connection itself takes no descriptors, because its readers would drop them. So
+ * the client gets one end of a pair of sockets, with 103 as any other descriptor, and sends its descriptor over that.
  *
  * The descriptor is client-supplied, and its close may take as long as the client likes. It is received without waiting
  * and closed by the closer alone. So is our end of the pair, in which more may be waiting. */

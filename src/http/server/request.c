@@ -1,5 +1,6 @@
-/* libmicrohttpd's access handler as a small state machine over the exchange's phase: the first check, the body, the
- * reply. */
+/* A request while libmicrohttpd has its connection: the access handler as a state machine over the exchange's phase,
+ * from the check of the head over the body and the wait to the reply. A connection that is better served without
+ * libmicrohttpd leaves it (detach.c). libmicrohttpd and the event loop call this. All on the loop's thread. */
 #include "http/server/request.h"
 
 #include <errno.h>
@@ -15,19 +16,13 @@
 #include "http/message/fields.h"
 #include "http/message/request.h"
 #include "http/message/response.h"
+#include "http/server/detach.h"
 #include "http/server/exchange.h"
-#include "http/server/front.h"
-#include "http/server/leave.h"
 #include "http/server/loop.h"
 #include "http/server/state.h"
-
-/* Makes libmicrohttpd's responses of ours. On the loop's thread. */
-
-/* Long answers that go through libmicrohttpd. On the loop's thread. */
+#include "http/server/tls_front.h"
 
 #define GB_MHD_STREAM_BYTES (256u << 10) /* that libmicrohttpd allocates for a source */
-
-/* Requests that wait, and their connections, which libmicrohttpd leaves alone meanwhile. On the loop's thread. */
 
 /* --- head --------------------------------------------------------------------------------------------------------- */
 
@@ -36,9 +31,9 @@
  * on the end of the request. In libmicrohttpd's buffer the lines follow each other, with two NULs in place of CR LF, so
  * that anything else leaves a gap.
  *
- * Bytes that libmicrohttpd makes NULs as well leave none: a NUL in the place of a line end's CR; behind the last field,
- * the colon of a field without a name, which libmicrohttpd takes for the empty line. No proxy forwards such bytes: each
- * writes its own line ends. */
+ * Bytes that libmicrohttpd makes NULs as well leave no gap: a NUL in the place of a line end's CR; behind the last
+ * field, the colon of a field without a name, which libmicrohttpd takes for the empty line. No proxy forwards such
+ * bytes: each writes its own line ends. */
 
 static bool is_blank(char c) {
     return c == ' ' || c == '\t';
@@ -264,17 +259,17 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
     return gb_request_check(&ex->req, &ex->server->rules, err);
 }
 
-/* What `mhd_begin` and `gb_mhd_on_error` share: it needs no head. */
-static void mhd_start(struct gb_exchange *ex) {
+/* What `begin` and `gb_mhd_on_error` share: it needs no head. */
+static void start(struct gb_exchange *ex) {
     gb_exchange_start(ex, &ex->info->loop->exchanges, ex->info->peer);
 }
 
 /* Afterwards the phase is HEAD, BODY or REPLY. */
-static void mhd_begin(struct gb_exchange *ex, const char *method, const char *url, const char *version) {
+static void begin(struct gb_exchange *ex, const char *method, const char *url, const char *version) {
     struct gb_error err = GB_ERROR_INIT;
     int found;
 
-    mhd_start(ex);
+    start(ex);
     ex->req.method = method_of(method);
     ex->req.http10 = strcmp(version, "HTTP/1.0") == 0;
     ex->req.from = ex->info->from;
@@ -314,7 +309,7 @@ static void list(struct gb_loop *loop, struct gb_exchange *ex) {
 }
 
 /* It leaves, or ends, while it waits. */
-static void mhd_unlist(struct gb_loop *loop, struct gb_exchange *ex) {
+static void unlist(struct gb_loop *loop, struct gb_exchange *ex) {
     if (!ex->listed)
         return;
     ex->listed = false;
@@ -327,7 +322,7 @@ static void mhd_unlist(struct gb_loop *loop, struct gb_exchange *ex) {
 }
 
 /* Suspends the connection and lists the request. */
-static void mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex) {
+static void suspend(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->suspended)
         return;
     ex->suspended = true;
@@ -336,8 +331,8 @@ static void mhd_suspend(struct gb_loop *loop, struct gb_exchange *ex) {
     MHD_suspend_connection(ex->conn);
 }
 
-static void mhd_resume(struct gb_loop *loop, struct gb_exchange *ex) {
-    mhd_unlist(loop, ex);
+static void resume(struct gb_loop *loop, struct gb_exchange *ex) {
+    unlist(loop, ex);
     loop->progress++;
     if (!ex->suspended)
         return;
@@ -366,11 +361,11 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
 
     if (ex->phase == GB_PHASE_STREAM && source)
         r = source->next(source, &at, &n, &err);
-    /* The length is announced: only the end of the connection tells the client. */
+    /* The length is announced, so that only the end of the connection shows the client the failure. */
     if (r < 0)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (r == 0) {
-        mhd_suspend(ex->info->loop, ex);
+        suspend(ex->info->loop, ex);
         return 0;
     }
     if (n > max)
@@ -388,7 +383,7 @@ static ssize_t next_piece(void *cls, uint64_t pos, char *buf, size_t max) {
 }
 
 /* A source's bytes, in phase STREAM; ex outlives the response's use. NULL if memory is exhausted. */
-static struct MHD_Response *mhd_stream(struct gb_exchange *ex) {
+static struct MHD_Response *stream_of_source(struct gb_exchange *ex) {
     gb_progress_begin(&ex->info->progress, ex->info->loop->now_ns);
     return MHD_create_response_from_callback(ex->resp.source_len, GB_MHD_STREAM_BYTES, next_piece, ex, NULL);
 }
@@ -407,7 +402,7 @@ static ssize_t next_of_memory(void *cls, uint64_t pos, char *buf, size_t max) {
 }
 
 /* The same for a long body in memory, in pieces that show how far it has come. */
-static struct MHD_Response *mhd_pieces(struct gb_exchange *ex, const char *body, size_t n) {
+static struct MHD_Response *stream_of_memory(struct gb_exchange *ex, const char *body, size_t n) {
     ex->long_body = body;
     ex->long_len = n;
     gb_progress_begin(&ex->info->progress, ex->info->loop->now_ns);
@@ -444,7 +439,7 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
     size_t n = resp->body_len;
 
     if (ex->phase == GB_PHASE_STREAM)
-        return mhd_stream(ex);
+        return stream_of_source(ex);
     if (resp->source)
         return MHD_create_response_from_callback(resp->source_len, 1024, no_body, NULL, NULL);
     if (resp->unsent_len > 0)
@@ -452,7 +447,7 @@ static struct MHD_Response *make_response(struct gb_exchange *ex) {
     if (gb_reply_bytes(ex) > GB_LONG_REPLY) {
         if (resp->canned)
             gb_response_unpack(&ex->resp, &ex->req, &body, &n);
-        return mhd_pieces(ex, body, n);
+        return stream_of_memory(ex, body, n);
     }
     if (resp->canned)
         return make_canned(ex);
@@ -470,7 +465,7 @@ static bool add_every(struct MHD_Response *response) {
 }
 
 /* Queues the reply that is in ex. Returns 0, or -1 if memory is exhausted. */
-static int mhd_reply(struct gb_exchange *ex) {
+static int queue_reply(struct gb_exchange *ex) {
     struct MHD_Response *r = make_response(ex);
     struct gb_cors_field cors[GB_CORS_FIELDS];
     enum MHD_Result ok;
@@ -527,9 +522,9 @@ static bool asks_again(struct gb_exchange *ex) {
 static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
     bool was_suspended = ex->suspended;
 
-    mhd_unlist(loop, ex);
+    unlist(loop, ex);
     expect_more(ex);
-    if ((ex->resp.listener ? gb_mhd_listen(loop, ex) : gb_mhd_detach(loop, ex)) < 0)
+    if ((ex->resp.listener ? gb_conn_listen(loop, ex) : gb_conn_detach(loop, ex)) < 0)
         return -1;
     if (was_suspended)
         atomic_fetch_sub(&loop->server->suspended, 1);
@@ -557,7 +552,7 @@ static struct gb_conn *conn_of(struct MHD_Connection *connection) {
 }
 
 /* libmicrohttpd silently forgets a request if it has no room for the query parameters. So the query is cut from its
- * copy of the line, because message/request.c reads our copy. gb_mhd_forgotten ends requests that it forgets all the
+ * copy of the line, because message/request.c reads our copy. gb_conn_forgotten ends requests that it forgets all the
  * same. */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection) {
     struct gb_conn *c = conn_of(connection);
@@ -566,7 +561,7 @@ void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connectio
 
     if (!c)
         return NULL;
-    gb_mhd_forgotten(c);
+    gb_conn_forgotten(c);
     loop->progress++;
     c->begun = gb_exchange_new(loop->server, uri ? uri : "");
     if (query && query[1] != '\0')
@@ -574,13 +569,13 @@ void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connectio
     return c->begun;
 }
 
-void gb_mhd_forgotten(struct gb_conn *c) {
+void gb_conn_forgotten(struct gb_conn *c) {
     if (c->begun)
         gb_exchange_end(c->begun);
     c->begun = NULL;
 }
 
-void gb_mhd_finished(struct gb_exchange *ex) {
+void gb_loop_request_finished(struct gb_exchange *ex) {
     struct gb_conn *c = ex->info;
 
     if (c) {
@@ -589,7 +584,7 @@ void gb_mhd_finished(struct gb_exchange *ex) {
             MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
 
         /* It may end while it waits: libmicrohttpd timed it out. */
-        mhd_unlist(loop, ex);
+        unlist(loop, ex);
         if (ex->suspended)
             atomic_fetch_sub(&loop->server->suspended, 1);
         loop->progress++;
@@ -656,7 +651,7 @@ static enum MHD_Result send_reply(struct gb_loop *loop, struct gb_exchange *ex) 
     ex->info->progress = (struct gb_progress){.began_ns = 0};
     if (ex->phase != GB_PHASE_STREAM)
         ex->phase = GB_PHASE_DONE;
-    return mhd_reply(ex) == 0 ? MHD_YES : MHD_NO;
+    return queue_reply(ex) == 0 ? MHD_YES : MHD_NO;
 }
 
 /* What a handler began is most often done when the turn ends. So libmicrohttpd keeps the connection for one turn more,
@@ -666,7 +661,7 @@ static void wait(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->req.park && !ex->suspended && gb_mhd_held(ex) == 0 && park(loop, ex) == 0)
         return;
     if (ex->req.park || !loop->server->config.end_turn) {
-        mhd_suspend(loop, ex);
+        suspend(loop, ex);
         return;
     }
     ex->lingers = true;
@@ -676,7 +671,7 @@ static void wait(struct gb_loop *loop, struct gb_exchange *ex) {
 /* Acts on the phase after a step; inside a callback. */
 static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->phase == GB_PHASE_GATHER && !gb_exchange_gather(ex)) {
-        mhd_suspend(loop, ex);
+        suspend(loop, ex);
         return MHD_YES;
     }
     if (ex->phase == GB_PHASE_WAIT) {
@@ -723,7 +718,7 @@ static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange 
 static enum MHD_Result hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_mhd_hand_over(loop, ex) == 0)
+    if (gb_conn_hand_over(loop, ex) == 0)
         return MHD_YES;
     gb_error_set(&err, GB_ERR_SATURATED, "no file descriptor is free to receive the body with; try again");
     ex->close = true;
@@ -733,7 +728,7 @@ static enum MHD_Result hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
 
 static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, const char *method, const char *url,
                                   const char *version) {
-    mhd_begin(ex, method, url, version);
+    begin(ex, method, url, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
         return refuse(loop, ex);
     /* The reply is known and waits for the database (Idempotency-Key): the body is not read. */
@@ -770,7 +765,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
     }
     *size -= taken;
     if (*size > 0) {
-        mhd_suspend(loop, ex);
+        suspend(loop, ex);
         return MHD_YES;
     }
     /* libmicrohttpd's buffer is empty now: a transfer loop receives the rest straight into place. */
@@ -787,7 +782,7 @@ static enum MHD_Result look_again(struct gb_loop *loop, struct gb_exchange *ex) 
     gb_exchange_step(ex, ex->req.resume);
     if (ex->phase != GB_PHASE_WAIT)
         return proceed(loop, ex);
-    mhd_suspend(loop, ex);
+    suspend(loop, ex);
     return MHD_YES;
 }
 
@@ -806,7 +801,7 @@ static enum MHD_Result last_call(struct gb_loop *loop, struct gb_exchange *ex) {
         /* fall through */
     case GB_PHASE_GATHER:
         ex->info->fruitless++;
-        mhd_suspend(loop, ex); /* resumed for nothing */
+        suspend(loop, ex); /* resumed for nothing */
         return MHD_YES;
     case GB_PHASE_REPLY:
         return proceed(loop, ex);
@@ -872,7 +867,7 @@ void gb_mhd_on_error(struct gb_loop *loop) {
         return;
     ex = c->begun;
     take_up(loop, c, ex);
-    mhd_start(ex);
+    start(ex);
     ex->close = true;
     ex->req.from = c->from;
     find_reason(ex, &err);
@@ -884,7 +879,7 @@ void gb_mhd_on_error(struct gb_loop *loop) {
 
 /* --- outside the callbacks ---------------------------------------------------------------------------------------- */
 
-void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_loop_request_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->req.detached) {
         gb_detached_woken(&loop->exchanges, ex);
         return;
@@ -898,10 +893,10 @@ void gb_mhd_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     }
     if (ex->phase == GB_PHASE_GATHER && !gb_exchange_gather(ex))
         return;
-    mhd_resume(loop, ex);
+    resume(loop, ex);
 }
 
-void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_loop_request_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
     ex->req.timed_out = true;
@@ -914,32 +909,32 @@ void gb_mhd_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
         gb_http_response_done(&ex->resp); /* its headers too belong to the bytes */
         gb_exchange_fail(ex, &err);
     }
-    mhd_resume(loop, ex);
+    resume(loop, ex);
 }
 
-void gb_mhd_answer_early(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_loop_request_answer_early(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->phase = GB_PHASE_REPLY;
     ex->close = true;
     if (leave(loop, ex) < 0)
         shutdown(ex->info->fd, SHUT_RDWR);
 }
 
-void gb_mhd_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+void gb_loop_request_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
     gb_http_response_done(&ex->resp); /* its headers belong to another answer */
     gb_exchange_fail(ex, err);
-    gb_mhd_answer_early(loop, ex);
+    gb_loop_request_answer_early(loop, ex);
 }
 
-void gb_mhd_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+void gb_loop_request_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
     switch (ex->phase) {
     case GB_PHASE_BODY:
-        gb_mhd_drop(loop, ex, err);
+        gb_loop_request_drop(loop, ex, err);
         break;
     case GB_PHASE_WAIT:
     case GB_PHASE_GATHER:
         gb_http_response_done(&ex->resp);
         gb_exchange_fail(ex, err);
-        mhd_resume(loop, ex);
+        resume(loop, ex);
         break;
     default: /* it was refused already, or its reply is on its way */
         break;

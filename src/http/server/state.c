@@ -434,7 +434,7 @@ int gb_exchange_refuse_reply(struct gb_exchange *ex, uint64_t permitted, struct 
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-/* libmicrohttpd tells only whether all went out. */
+/* libmicrohttpd reports only whether everything was sent. */
 static uint64_t bytes_sent(const struct gb_exchange *ex) {
     const struct gb_http_response *resp = &ex->resp;
 

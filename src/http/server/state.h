@@ -173,7 +173,8 @@ bool gb_server_revoked(struct gb_exchange *ex, struct gb_tls *tls, struct gb_err
  * reference. NULL: nothing, or the connection is plain (tls is NULL). */
 const struct gb_http_certificate *gb_server_certificate(struct gb_http_server *server, struct gb_tls *tls);
 
-/* The request has ended: ends its accounting and tells the access log. On the thread that owns the table. */
+/* The request has ended: ends its accounting and writes its line of the access log. On the thread that owns the
+ * table. */
 void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex);
 
 /* The other end of a UNIX socket, inside the http layer. It travels with the connection: gb_handoff, gb_conn. */

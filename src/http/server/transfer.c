@@ -714,8 +714,8 @@ static enum gb_transfer_outcome send_source(struct gb_transfer_loop *loop, struc
         if (r > 0)
             n = push(loop, t, at, size < t->out_len - t->sent ? size : (size_t)(t->out_len - t->sent), false);
         if (r < 0 || n < 0) {
-            gb_http_transfer_drop(loop,
-                                  t); /* the length is announced: only the end of the connection tells the client */
+            gb_http_transfer_drop(
+                loop, t); /* the length is announced: only the end of the connection shows the client the failure */
             return GB_TRANSFER_GONE;
         }
         if (n == 0)

@@ -21,7 +21,7 @@ struct gb_tls_pair {
 struct gb_tls_config {
     const struct gb_tls_pair *pairs; /* a client that asks for a name gets the one that has it, else the first */
     size_t pair_count;
-    const char *client_ca; /* PEM: who signs clients' certificates; NULL: none is asked for */
+    const char *client_ca; /* PEM: who signs clients' certificates; NULL: clients are not asked for one */
 };
 
 /* Reference counted; does not change. */

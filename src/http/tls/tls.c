@@ -1,3 +1,6 @@
+/* One connection over TLS by GnuTLS, with functions that stand beside recv and send. Records are decrypted straight
+ * into the caller's room, and bytes that could not be sent are given again by the caller. The front, transfer loops and
+ * the feed call this; one thread at a time uses a connection. */
 #include "http/tls/tls.h"
 
 #include <errno.h>
@@ -39,7 +42,7 @@ struct gb_tls {
     bool shaken;       /* the handshake is done, as far as GnuTLS is concerned */
     bool more;         /* of what is being sent */
     bool ended;        /* the client has closed its side */
-    int broken;        /* errno for all that follows; 0: none */
+    int broken;        /* errno of every later call; 0: no error yet */
     unsigned warnings; /* in the handshake */
     unsigned silent;
     size_t held; /* bytes of the caller in a record that the socket has not taken whole */

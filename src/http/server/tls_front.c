@@ -1,4 +1,7 @@
-#include "http/server/front.h"
+/* The front of a connection over TLS: a pair of sockets between libmicrohttpd and the client's socket. The front
+ * decrypts into its end and encrypts what comes out of it. It ends when the connection leaves libmicrohttpd. Handoffs
+ * and the event loop call this, on the loop's thread. */
+#include "http/server/tls_front.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -47,7 +50,7 @@ struct gb_front {
     struct gb_handshake handshake;
     struct gb_loop *loop;
     struct gb_handoff socket; /* fd, tls and all that goes along */
-    struct gb_conn *conn;     /* libmicrohttpd's connection at the other end; NULL: none any more */
+    struct gb_conn *conn;     /* libmicrohttpd's connection at the other end; NULL: it has ended */
     enum front_state state;
     int pair; /* our end */
     uint64_t fed;
@@ -312,7 +315,7 @@ void gb_fronts_flush(struct gb_loop *loop) {
 void gb_fronts_bury(struct gb_loop *loop) {
     struct gb_front *f;
 
-    gb_fronts_flush(loop); /* none may be listed there */
+    gb_fronts_flush(loop); /* no front may be listed there */
     while ((f = loop->buried)) {
         loop->buried = f->next;
         free(f->up.bytes);

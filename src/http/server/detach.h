@@ -1,15 +1,15 @@
 /* Takes a connection out of libmicrohttpd. On the loop's thread. */
-#ifndef GB_HTTP_SERVER_LEAVE_H
-#define GB_HTTP_SERVER_LEAVE_H
+#ifndef GB_HTTP_SERVER_DETACH_H
+#define GB_HTTP_SERVER_DETACH_H
 
 #include "http/server/loop.h"
 
 /* Moves the connection to a transfer loop. 0, or -1 and everything stays as it was. */
-int gb_mhd_detach(struct gb_loop *loop, struct gb_exchange *ex);
+int gb_conn_detach(struct gb_loop *loop, struct gb_exchange *ex);
 /* The connection goes to the feed, and the request has ended. 0, or -1 and everything stays as it was. */
-int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex);
+int gb_conn_listen(struct gb_loop *loop, struct gb_exchange *ex);
 
-/* Bytes that libmicrohttpd may have read beyond the current request; 0 is a proof that it has read none. */
+/* Bytes that libmicrohttpd may have read beyond the current request; 0 proves that it has read no such byte. */
 uint64_t gb_mhd_held(const struct gb_exchange *ex);
 /* Bytes received by the kernel less those still unread; 0 if the kernel does not say. */
 uint64_t gb_socket_taken(int fd);
@@ -18,13 +18,13 @@ uint64_t gb_socket_taken(int fd);
  * thread. */
 
 /* Both on a loop without connections. Init returns 0 or -1 with *err. */
-int gb_mhd_handover_init(struct gb_loop *loop, struct gb_error *err);
-void gb_mhd_handover_done(struct gb_loop *loop);
+int gb_handover_init(struct gb_loop *loop, struct gb_error *err);
+void gb_handover_done(struct gb_loop *loop);
 
 /* Moves the connection and those bytes to a transfer loop. From a request's first callback; libmicrohttpd has to run
  * once more for it. 0, or -1 and everything stays as it was. */
-int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex);
+int gb_conn_hand_over(struct gb_loop *loop, struct gb_exchange *ex);
 /* libmicrohttpd has ended the connection instead: the transfer loop gets it without those bytes, and answers. */
-void gb_mhd_not_handed_over(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_conn_handover_failed(struct gb_loop *loop, struct gb_exchange *ex);
 
 #endif

@@ -1,5 +1,5 @@
 /* PUT, PATCH and POST .../data: in one request, or in several after a broken connection. */
-#include "api/resources/data.h"
+#include "api/resources/resumable.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -220,7 +220,7 @@ static int conclude(struct sink *s, struct gb_multipart_view *view, struct gb_er
     return gb_append_result(s->append, view, err);
 }
 
-/* Also runs at each wake until the append is over. */
+/* Also runs at each wake until the append has ended. */
 static enum gb_step finish(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct sink *s = (struct sink *)request->sink;
     struct gb_multipart_view view;
@@ -244,7 +244,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
     return finish(request, response, err);
 }
 
-/* What made an upload makes none. */
+/* An upload that this request made ends; an older one is again as before the request. */
 static void discard(struct sink *s) {
     s->spoiled = s->spoiled || s->creates;
     gb_append_discard(s->append);
@@ -262,7 +262,7 @@ static enum gb_step refuse(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
-/* The client may go on at once where the upload stood. */
+/* The client may continue at once from the former offset. */
 static enum gb_step sink_refused(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
 
@@ -327,7 +327,7 @@ static struct gb_http_sink *resumable_sink_new(struct gb_http_request *request, 
 
 /* --- fields ------------------------------------------------------------------------------------------------------- */
 
-/* Returns 1 with *ret; 0 if there is none; -1 if it is something else. */
+/* Returns 1 with *ret; 0 if the header is absent; -1 if it is malformed. */
 static int read_complete(const struct gb_http_request *request, bool *ret) {
     struct gb_field field;
     int r = gb_http_item(request, "Upload-Complete", &field);

@@ -3,8 +3,8 @@
  * libmicrohttpd has one end of a pair of sockets; the front decrypts into the other end and encrypts what comes out of
  * it. It does so for heads and small requests. A connection that leaves libmicrohttpd leaves the front as well: the
  * transfer loop, or the feed, then decrypts and encrypts without the pair. All on the loop's thread. */
-#ifndef GB_HTTP_SERVER_FRONT_H
-#define GB_HTTP_SERVER_FRONT_H
+#ifndef GB_HTTP_SERVER_TLS_FRONT_H
+#define GB_HTTP_SERVER_TLS_FRONT_H
 
 #include "http/server/loop.h"
 

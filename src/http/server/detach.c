@@ -1,5 +1,5 @@
 /* Takes a connection out of libmicrohttpd, with the bytes that were read behind the head. On the loop's thread. */
-#include "http/server/leave.h"
+#include "http/server/detach.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 #include "http/message/response.h"
 #include "http/server/exchange.h"
 #include "http/server/feed.h"
-#include "http/server/front.h"
+#include "http/server/tls_front.h"
 
 /* --- leave -------------------------------------------------------------------------------------------------------- */
 
@@ -47,8 +47,8 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex) {
     return taken - c->base - c->consumed - header->header_size - ex->body_received;
 }
 
-/* The parts of gb_mhd_detach. The facts about the socket, for its way back; fd is -1. */
-static struct gb_handoff mhd_describe(const struct gb_exchange *ex) {
+/* The parts of gb_conn_detach. The facts about the socket, for its way back; fd is -1. */
+static struct gb_handoff describe(const struct gb_exchange *ex) {
     const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     const struct gb_conn *c = ex->info;
 
@@ -64,12 +64,12 @@ static struct gb_handoff mhd_describe(const struct gb_exchange *ex) {
 }
 
 /* A duplicate of the socket, or -1. */
-static int mhd_duplicate(const struct gb_exchange *ex) {
+static int duplicate(const struct gb_exchange *ex) {
     return fcntl(ex->info->fd, F_DUPFD_CLOEXEC, 0);
 }
 
 /* Parts the exchange from its connection, which has no request, peer or source any more. */
-static void mhd_part(struct gb_conn *c, struct gb_exchange *ex) {
+static void part(struct gb_conn *c, struct gb_exchange *ex) {
     c->left = true;
     c->peer = NULL;
     c->source = NULL;
@@ -81,7 +81,7 @@ static void mhd_part(struct gb_conn *c, struct gb_exchange *ex) {
 }
 
 /* Gives the exchange to a transfer loop, with a socket that libmicrohttpd has no more. */
-static void mhd_give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_handoff *socket) {
+static void give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_handoff *socket) {
     if (gb_transfer_loop_give(&loop->own, ex, socket) == 0)
         return;
     gb_handoff_end(&loop->server->places, socket);
@@ -107,19 +107,19 @@ static int take_out_secure(struct gb_loop *loop, struct gb_exchange *ex, struct 
         return -1;
     ex->suspended = false;
     gb_front_take(c, ret);
-    mhd_part(c, ex);
+    part(c, ex);
     return 0;
 }
 
 /* Takes the live socket out: *ret. Returns 0, or -1 and everything stays as it was. */
 static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_handoff *ret) {
     struct gb_conn *c = ex->info;
-    struct gb_handoff socket = mhd_describe(ex);
+    struct gb_handoff socket = describe(ex);
     int fd;
 
     if (c->secure)
         return take_out_secure(loop, ex, ret);
-    fd = mhd_duplicate(ex);
+    fd = duplicate(ex);
     if (fd < 0)
         return -1;
     socket.fd = fd;
@@ -136,24 +136,24 @@ static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_hand
     MHD_resume_connection(ex->conn);
     loop->resumed = true;
     ex->suspended = false;
-    mhd_part(c, ex);
+    part(c, ex);
     *ret = socket;
     return 0;
 }
 
-int gb_mhd_detach(struct gb_loop *loop, struct gb_exchange *ex) {
+int gb_conn_detach(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_handoff socket;
 
     if (take_out(loop, ex, &socket) < 0)
         return -1;
-    mhd_give(loop, ex, &socket);
+    give(loop, ex, &socket);
     return 0;
 }
 
 /* A dead client is found by unanswered bytes, which the kernel otherwise repeats for a quarter of an hour. */
 #define UNANSWERED_MS 60000
 
-int gb_mhd_listen(struct gb_loop *loop, struct gb_exchange *ex) {
+int gb_conn_listen(struct gb_loop *loop, struct gb_exchange *ex) {
     size_t len = ex->resp.body_len + GB_HTTP_RESPONSE_TEXT_SIZE + GB_HEAD_OWN_SIZE;
     unsigned unanswered = UNANSWERED_MS;
     struct gb_feed_listener *l = ex->resp.listener;
@@ -218,8 +218,8 @@ static void hand_to_transfer(struct gb_loop *loop, struct gb_conn *c, struct gb_
     c->handover = NULL;
     loop->handovers--;
     loop->resumed = true;
-    mhd_part(c, ex);
-    mhd_give(loop, ex, &socket);
+    part(c, ex);
+    give(loop, ex, &socket);
 }
 
 static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_cls, const char *extra, size_t extra_len,
@@ -243,14 +243,14 @@ static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_c
     MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);
 }
 
-int gb_mhd_handover_init(struct gb_loop *loop, struct gb_error *err) {
+int gb_handover_init(struct gb_loop *loop, struct gb_error *err) {
     loop->handover = MHD_create_response_for_upgrade(on_upgrade, loop);
     if (!loop->handover || MHD_add_response_header(loop->handover, MHD_HTTP_HEADER_UPGRADE, "gpubufd") != MHD_YES)
         return gb_error_set(err, GB_ERR_INTERNAL, "libmicrohttpd cannot hand over connections");
     return 0;
 }
 
-void gb_mhd_handover_done(struct gb_loop *loop) {
+void gb_handover_done(struct gb_loop *loop) {
     if (loop->handover)
         MHD_destroy_response(loop->handover);
     loop->handover = NULL;
@@ -263,8 +263,8 @@ static struct gb_handover *new_handover(struct gb_exchange *ex, int *ret_stand_i
     if (!h)
         return NULL;
     h->other_end = -1;
-    h->to = mhd_describe(ex);
-    h->to.fd = ex->info->secure ? -1 : mhd_duplicate(ex);
+    h->to = describe(ex);
+    h->to.fd = ex->info->secure ? -1 : duplicate(ex);
     if ((h->to.fd < 0 && !ex->info->front) ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0) {
         free_handover(h);
@@ -275,7 +275,7 @@ static struct gb_handover *new_handover(struct gb_exchange *ex, int *ret_stand_i
     return h;
 }
 
-int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
+int gb_conn_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_conn *c = ex->info;
     int stand_in;
 
@@ -303,7 +303,7 @@ int gb_mhd_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     return -1;
 }
 
-void gb_mhd_not_handed_over(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_conn_handover_failed(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
     gb_error_set(&err, GB_ERR_HEADERS_TOO_LARGE, "the header leaves no room for reading the body");

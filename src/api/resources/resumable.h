@@ -1,7 +1,7 @@
 /* Uploads that can be resumed after a broken connection, by draft-ietf-httpbis-resumable-upload (without 104): create,
  * then append. */
-#ifndef GB_API_RESOURCES_DATA_H
-#define GB_API_RESOURCES_DATA_H
+#ifndef GB_API_RESOURCES_RESUMABLE_H
+#define GB_API_RESOURCES_RESUMABLE_H
 
 #include "base/error.h"
 #include "http/http.h"

@@ -1,5 +1,6 @@
-/* What an HTTP loop does in a turn: libmicrohttpd's epoll inside our own, so that wakes, handoffs and time-outs are
- * ours. */
+/* The thread of an HTTP loop. A turn waits in one epoll set, which has libmicrohttpd's within it, and serves whatever
+ * has events: wakes, handoffs, handshakes, short transfers, libmicrohttpd. Ticks find what has no event: silence, slow
+ * clients, missed ends of connections, and a loop that turns without progress. http/server.c starts and ends it. */
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
@@ -13,15 +14,11 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "http/server/connection.h"
+#include "http/server/detach.h"
 #include "http/server/exchange.h"
-#include "http/server/front.h"
-#include "http/server/leave.h"
 #include "http/server/loop.h"
 #include "http/server/request.h"
-
-/* Notices a loop that turns without progress, and ends the connection that causes it. */
-
-/* Facts about a connection in libmicrohttpd that have no event: silence, slowness, and missed ends. */
+#include "http/server/tls_front.h"
 
 /* --- watchdog ----------------------------------------------------------------------------------------------------- */
 
@@ -55,7 +52,7 @@ static void end_soon(const struct gb_loop *loop, struct gb_conn *c) {
 }
 
 /* Due with each sweep, before idle_turns begins again. On the loop's thread. */
-static void mhd_watch_turns(struct gb_loop *loop) {
+static void watch_turns(struct gb_loop *loop) {
     bool spins = loop->idle_turns > IDLE_TURNS_MAX;
     struct gb_conn *c;
 
@@ -159,7 +156,7 @@ static void sweep_replying(struct gb_conn *c, bool waits, uint64_t now_ns) {
 }
 
 /* The check of a connection that is due every second. On the loop's thread. */
-static void mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
+static void sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_exchange *ex = c->ex;
 
@@ -176,10 +173,10 @@ static void mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) 
         if (ex->req.cancel && has_left(c, now_ns))
             ex->req.cancel(&ex->req, true);
         else if (ex->req.park && has_left(c, now_ns))
-            gb_mhd_timed_out(loop, ex);
+            gb_loop_request_timed_out(loop, ex);
     } else if (ex && ex->phase == GB_PHASE_DISCARD) {
         if (has_ended(c) || gb_exchange_rest_late(ex, now_ns))
-            gb_mhd_answer_early(loop, ex);
+            gb_loop_request_answer_early(loop, ex);
     } else if (ex && ex->phase == GB_PHASE_BODY) {
         if (!ex->suspended && has_ended(c))
             gb_error_set(&err, GB_ERR_INCOMPLETE_BODY, "the connection ended after %llu bytes of the body",
@@ -187,12 +184,12 @@ static void mhd_sweep(struct gb_loop *loop, struct gb_conn *c, uint64_t now_ns) 
         if (ex->req.sink->pause)
             ex->req.sink->pause(ex->req.sink, now_ns - ex->moved_ns > PAUSE_NS);
         if (err.code != GB_OK || gb_exchange_stalled(ex, now_ns, &err))
-            gb_mhd_drop(loop, ex, &err);
+            gb_loop_request_drop(loop, ex, &err);
     }
 }
 
 /* Ends what is under way on the connection if its caller is no longer in force. On the loop's thread. */
-static void mhd_end_revoked(struct gb_loop *loop, struct gb_conn *c) {
+static void end_if_revoked(struct gb_loop *loop, struct gb_conn *c) {
     struct gb_error err = GB_ERROR_INIT;
 
     if (c->left || c->handover || !c->ex || !gb_server_revoked(c->ex, gb_front_tls(c), &err))
@@ -200,7 +197,7 @@ static void mhd_end_revoked(struct gb_loop *loop, struct gb_conn *c) {
     if (c->replied_ns)
         gb_front_drop(c); /* a reply that has begun can only break off */
     else
-        gb_mhd_revoked(loop, c->ex, &err);
+        gb_loop_request_revoked(loop, c->ex, &err);
 }
 
 /* --- loop --------------------------------------------------------------------------------------------------------- */
@@ -227,7 +224,7 @@ static void check_waiting(struct gb_loop *loop, uint64_t now_ns) {
             late = now_ns - ex->info->replied_ns > longest_ns;
         if ((ex->phase == GB_PHASE_WAIT || ex->phase == GB_PHASE_GATHER || ex->phase == GB_PHASE_STREAM) &&
             (late || atomic_load(&loop->server->stopping)))
-            gb_mhd_timed_out(loop, ex);
+            gb_loop_request_timed_out(loop, ex);
         ex = next;
     }
 }
@@ -243,7 +240,7 @@ static void end_revoked(struct gb_loop *loop) {
     loop->rechecks = rechecks;
     for (c = loop->conns; c; c = next) {
         next = c->next;
-        mhd_end_revoked(loop, c);
+        end_if_revoked(loop, c);
     }
 }
 
@@ -265,12 +262,12 @@ static void tick(struct gb_loop *loop) {
     if (now_ns < loop->next_sweep_ns)
         return;
     loop->next_sweep_ns = now_ns + (atomic_load(&loop->server->draining) ? TICK_NS : SWEEP_NS);
-    mhd_watch_turns(loop);
+    watch_turns(loop);
     gb_fronts_sweep(loop, now_ns);
     gb_proxies_sweep(loop, now_ns);
     for (c = loop->conns; c; c = next) {
         next = c->next;
-        mhd_sweep(loop, c, now_ns);
+        sweep(loop, c, now_ns);
     }
 }
 
@@ -298,7 +295,7 @@ static void visit_wake_queue(struct gb_loop *loop, bool had_event) {
     while (gb_handoff_take(&loop->handoffs, &handoff))
         gb_loop_adopt_given(loop, &handoff);
     for (; left > 0 && (ex = gb_wake_queue_take(&loop->exchanges.wake_queue)); left--) {
-        gb_mhd_woken(loop, ex);
+        gb_loop_request_woken(loop, ex);
         gb_exchange_unref(ex);
     }
     gb_wake_queue_leave(&loop->exchanges.wake_queue);
@@ -495,7 +492,7 @@ int gb_loop_init(struct gb_loop *loop, struct gb_http_server *server, struct gb_
     gb_mutex_init(&loop->handoffs.lock);
     if (gb_wake_queue_init(&loop->exchanges.wake_queue, err) < 0)
         return -1;
-    if (start_mhd(loop, err) < 0 || gb_mhd_handover_init(loop, err) < 0 || start_own(loop, err) < 0)
+    if (start_mhd(loop, err) < 0 || gb_handover_init(loop, err) < 0 || start_own(loop, err) < 0)
         return -1;
     info = MHD_get_daemon_info(loop->mhd, MHD_DAEMON_INFO_EPOLL_FD);
     if (!info)
@@ -531,7 +528,7 @@ void gb_loop_done(struct gb_loop *loop) {
         return;
     if (loop->mhd)
         MHD_stop_daemon(loop->mhd);
-    gb_mhd_handover_done(loop);
+    gb_handover_done(loop);
     gb_transfer_loop_done(&loop->own);
     gb_detached_done(&loop->exchanges);
     gb_wake_queue_done(&loop->exchanges.wake_queue);
