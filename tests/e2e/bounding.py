@@ -3,7 +3,7 @@
 import socket
 import struct
 
-from harness import PATIENCE_S, Client, Raw
+from harness import PATIENCE_S, Client, Raw, metric
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
@@ -34,12 +34,6 @@ def proxy_1(source):
 def proxy_2(source, extra=b""):
     block = socket.inet_pton(socket.AF_INET, source) + socket.inet_pton(socket.AF_INET, "192.0.2.99") + struct.pack("!HH", 4711, 80) + extra
     return SIGNATURE + struct.pack("!BBH", 0x21, 0x11, len(block)) + block
-
-
-def metric(client, name):
-    """The number of one line of /metrics; 0 without one, as of a counter that has counted nothing."""
-    lines = client.ask("GET", "/metrics").expect(200).body.decode().splitlines()
-    return float(next((line for line in lines if line.startswith(name + " ")), "0").split()[-1])
 
 
 def limited(client, limit):

@@ -11,7 +11,8 @@ import limits  # noqa: E402
 import picked  # noqa: E402
 from conform import Session  # noqa: E402
 from durable import OPTIONS  # noqa: E402
-from harness import BACKENDS, REFUSED_CALL, SANITIZERS, SMALL_SLOTS, Daemon  # noqa: E402
+from gpubuf_cli import Cli  # noqa: E402
+from harness import BACKENDS, REFUSED_CALL, SANITIZERS, SMALL_SLOTS, Daemon, starting  # noqa: E402
 from record import RECORD  # noqa: E402
 
 _names = itertools.count(1)
@@ -103,20 +104,33 @@ def simulated(backend):
 
 @pytest.fixture
 def start(backend):
-    """Starts daemons of this test's own; stops them, and checks how they end, afterwards."""
-    started = []
+    """Starts daemons of this test's own."""
+    yield from starting(lambda *options, **more: Daemon(more.pop("spec", backend), *options, **more))
 
-    def go(*options, **more):
-        started.append(Daemon(more.pop("spec", backend), *options, **more))
-        return started[-1]
 
-    yield go
-    for d in started:
-        try:
-            if d.process.poll() is None:
-                d.stop()
-        finally:
-            d.clean()
+@pytest.fixture
+def place(start, tmp_path):
+    """start, with a folder of state."""
+    return lambda *options: start(*options, state=str(tmp_path))
+
+
+@pytest.fixture(params=[False, True], ids=["tcp", "unix"])
+def unix(request):
+    return request.param
+
+
+@pytest.fixture
+def c(daemon, session):
+    """The Python package's client, for the fresh session."""
+    from pyclient import client_of
+    with client_of(daemon, session) as client:
+        yield client
+
+
+@pytest.fixture
+def cli(daemon, session):
+    """gpubuf, for the fresh session."""
+    return Cli(daemon.url(""), session)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 """The daemon as a child process, and two clients: an ordinary one, and one that sends exact bytes."""
+import contextlib
 import http.client
 import importlib
 import json
@@ -390,6 +391,17 @@ class Daemon:
         buffers = [self.get(f"/v1/sessions/{s['name']}/buffers?limit=1000")["items"] for s in sessions]
         return sessions, buffers, self.stats()["buffers"]
 
+    def open_uploads(self, session="default"):
+        return [u for u in self.get(f"/v1/sessions/{session}/uploads")["items"] if u["state"] == "open"]
+
+    def threads(self):
+        """Their names."""
+        names, folder = set(), f"/proc/{self.process.pid}/task"
+        for t in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError), open(f"{folder}/{t}/comm", encoding="ascii") as f:  # it may have ended
+                names.add(f.read().strip())
+        return names
+
     def rss_anon(self):
         with open(f"/proc/{self.process.pid}/status") as f:
             return int(re.search(r"RssAnon:\s+(\d+) kB", f.read()).group(1)) * 1024
@@ -433,3 +445,44 @@ class Daemon:
             self.stop()
         else:
             self.clean()
+
+
+def starting(make):
+    """For a fixture: gives a function that starts daemons by make; stops them, and checks how they end, afterwards."""
+    started = []
+
+    def go(*options, **more):
+        started.append(make(*options, **more))
+        return started[-1]
+
+    yield go
+    for d in started:
+        try:
+            if d.process.poll() is None:
+                d.stop()
+        finally:
+            d.clean()
+
+
+def token(state, *args):
+    """What "gpubufd token" prints for the daemon with that state folder, which need not run."""
+    out = subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert out.returncode == 0, out.stderr
+    return out.stdout.strip()
+
+
+def metric(client, name):
+    """The number of one line of /metrics; 0 without one, as of a counter that has counted nothing."""
+    lines = client.ask("GET", "/metrics").expect(200).body.decode().splitlines()
+    return float(next((line for line in lines if line.startswith(name + " ")), "0").split()[-1])
+
+
+def end(process):
+    """Asks it to end, and ends it if it does not."""
+    process.terminate()
+    try:
+        process.wait(PATIENCE_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(PATIENCE_S)

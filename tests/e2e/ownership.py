@@ -284,12 +284,6 @@ def is_set_aside(fleet, name, session, epoch=1):
     return new
 
 
-def metric(fleet, name, metric):
-    text = fleet.ask(name, "GET", "/metrics").expect(200).body.decode()
-    found = re.search(rf"^{metric} (\S+)$", text, re.M)
-    return float(found.group(1)) if found else 0.0  # a counter that has counted nothing
-
-
 def events(fleet, name, kind):
     """Of the feed, from its beginning."""
     page = fleet.ask(name, "GET", f"/v1/feed?type={kind}&after=0&limit=1000", headers={"Accept": "application/json"}).expect(200).json()

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from harness import PATIENCE_S, until
+from harness import PATIENCE_S, end, until
 from ports import free_ports
 
 NGINX = """
@@ -149,10 +149,4 @@ class Proxy:
         return [rest for server, rest in rows if re.match(r"daemon$|unix:|[\d.]+:\d+$", server)], at + len(whole)
 
     def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(PATIENCE_S)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait(PATIENCE_S)
+        end(self.process)

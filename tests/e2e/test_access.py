@@ -4,13 +4,7 @@ import subprocess
 
 import pytest
 
-from harness import DATA, Daemon, binary, until
-
-
-def token(state, *args):
-    out = subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True, timeout=90)
-    assert out.returncode == 0, out.stderr
-    return out.stdout.strip()
+from harness import DATA, Daemon, binary, token, until
 
 
 @pytest.fixture

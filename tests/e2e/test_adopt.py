@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from conform import Session, interface
-from harness import DATA, PATIENCE_S, SLOT, until
+from harness import DATA, PATIENCE_S, SLOT, token, until
 from owning import SEALS, Owned, Owner, Process
 from sharing import Local, digest
 from values import crc32c, payload
@@ -370,7 +370,6 @@ def test_an_idle_connection_stays(start, memory):
 
 def test_rights(start, tmp_path, memory):
     """Adoption needs the right to write data and the right to map for writing."""
-    from test_access import token
     secrets = {k: token(tmp_path, "add", k.replace(",", "-and-"), "--scope", k) for k in ("write", "map-write", "write,map", "write,map-write", "admin")}
     d = start(state=str(tmp_path))
     for scope, status in ("write", 403), ("map-write", 403), ("write,map", 403), ("write,map-write", 201), ("admin", 201):

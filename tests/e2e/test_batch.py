@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from conform import Session
-from harness import until
-from test_access import token
+from harness import token, until
 from values import payload
 
 ASYNC = {"Prefer": "respond-async"}

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 import secure
-from bounding import From, RawFrom, limited, metric, proxy_1, proxy_2
+from bounding import From, RawFrom, limited, proxy_1, proxy_2
 from feed import Feed
-from harness import DATA, PATIENCE_S, Client, binary, until
+from harness import DATA, PATIENCE_S, Client, binary, metric, token, until
 from records import secured_address
 from secure import Secured
 
@@ -29,12 +29,6 @@ def refused(reply, limit, of="address"):
     assert (p["limit"]["name"], p["limit"]["of"], p["retryable"]) == (limit, of, True), p
     assert int(reply.headers["Retry-After"]) == p["limit"]["retry_after_s"] >= 1
     return p["limit"]
-
-
-def token(state, *args):
-    out = subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True, timeout=90)
-    assert out.returncode == 0, out.stderr
-    return out.stdout.strip()
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Caches between client and daemon: no answer to a reading request may be given again without asking."""
 from conform import interface
+from harness import token
 from sharing import Local
-from test_access import token
 from test_every import Operation
 from test_scopes import S, Things
 
@@ -51,7 +51,6 @@ def test_every_route_that_reads(start, tmp_path, simulated):
                     ask(method, [*headers, "If-None-Match: " + tag], query)
             ask(method, [], "never=heard")
     c.close()
-    things.holder.close()
     assert not lacking, "\n".join(lacking)
     answered = {route for route, seen in statuses.items() if 200 in seen}
     assert {r for r in routes if not r.startswith("/v1/fleet")} == {r for r in answered if not r.startswith("/v1/fleet")}

@@ -10,7 +10,7 @@ import ssl
 import pytest
 import secure
 from connected import PATIENCE_S
-from harness import COLLECTING, SMALL_SLOTS, Daemon, binary, until
+from harness import COLLECTING, SMALL_SLOTS, Daemon, binary, starting, until
 
 ROOT = os.geteuid() == 0
 HELD = 0xffff
@@ -52,19 +52,7 @@ def work(d, name):
 @pytest.fixture
 def caged():
     """Daemons on the host backend: what CUDA's driver needs is another list, which only warns."""
-    started = []
-
-    def go(*options, **more):
-        started.append(Daemon("host", *SMALL_SLOTS, *options, **more))
-        return started[-1]
-
-    yield go
-    for d in started:
-        try:
-            if d.process.poll() is None:
-                d.stop()
-        finally:
-            d.clean()
+    yield from starting(lambda *options, **more: Daemon("host", *SMALL_SLOTS, *options, **more))
 
 
 def test_all_is_in_force(caged):

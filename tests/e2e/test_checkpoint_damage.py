@@ -5,10 +5,10 @@ import pytest
 
 from durable import DATA_AT, NONE, SYNC, becomes_tidy, file_of, path_of, storage
 from feed import Feed
-from harness import until
+from harness import metric, until
 from test_checkpoints import at, folder, make, restore, verified
 from test_fsck import fsck, offline
-from test_scrub import DAMAGE, SIZE, flip, metric, scrub
+from test_scrub import DAMAGE, SIZE, flip, scrub
 from values import payload
 
 pytestmark = pytest.mark.once  # the disk's own work

@@ -9,9 +9,8 @@ import pytest
 
 from durable import INLINE, NONE, SYNC, becomes_tidy, file_of, files, folder_of, path_of
 from feed import Feed
-from harness import PATIENCE_S, until
+from harness import PATIENCE_S, token, until
 from tensors import safetensors
-from test_access import token
 from values import payload
 
 pytestmark = pytest.mark.once  # the disk's own work

@@ -12,11 +12,6 @@ from harness import PATIENCE_S, binary, until
 
 
 @pytest.fixture
-def cli(daemon, session):
-    return Cli(daemon.url(""), session)
-
-
-@pytest.fixture
 def x(daemon, session):
     """A buffer of twelve float32."""
     data = bytes(range(48))

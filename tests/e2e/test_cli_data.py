@@ -10,29 +10,14 @@ import pytest
 
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, UNREACHABLE, UNREAD, USAGE, Cli, interrupt, program
 from harness import PATIENCE_S, library, until
-from values import payload
+from values import npy, payload
 
 SIZE = 3 * (1 << 20) + 17
 
 
 @pytest.fixture
-def cli(daemon, session):
-    return Cli(daemon.url(""), session)
-
-
-@pytest.fixture
 def array():
     return np.arange(12, dtype="float32").reshape(3, 4)
-
-
-def npy(array):
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
-
-
-def open_uploads(daemon, session):
-    return [u for u in daemon.get(f"/v1/sessions/{session}/uploads")["items"] if u["state"] == "open"]
 
 
 # --- formats ------------------------------------------------------------------------------------------------------------
@@ -188,7 +173,7 @@ def test_parts_over_several_connections(cli, daemon, session, tmp_path):
     assert cli.json("put", tmp_path / "big", "-c", 3, "--raw")["bytes"] == len(data)
     cli("get", "big", tmp_path / "back", "-c", 3).expect()
     assert (tmp_path / "back").read_bytes() == data
-    assert open_uploads(daemon, session) == []
+    assert daemon.open_uploads(session) == []
 
 
 # --- cp with files ------------------------------------------------------------------------------------------------------
@@ -247,7 +232,7 @@ def test_an_interrupted_put_changes_nothing(cli, daemon, session, how):
     assert said.status == INTERRUPTED and "nothing is half-done" in said.err
     daemon.settled()
     assert daemon.meta("x", session) == before and daemon.data("x", session).body == b"the old bytes"
-    assert open_uploads(daemon, session) == []
+    assert daemon.open_uploads(session) == []
 
 
 def test_an_interrupted_put_in_place_does_not_say_that_nothing_happened(cli, daemon, session):
@@ -268,9 +253,9 @@ def test_an_interrupted_put_in_parts_leaves_no_open_upload(cli, daemon, session,
     with open(tmp_path / "big", "wb") as f:
         f.truncate(2 << 30)
     p = cli.start("put", tmp_path / "big", "x", "--raw", "-c", 2)
-    until("parts are on their way", lambda: open_uploads(daemon, session))
+    until("parts are on their way", lambda: daemon.open_uploads(session))
     assert interrupt(p).status == INTERRUPTED
-    assert open_uploads(daemon, session) == [] and cli.json("ls") == []
+    assert daemon.open_uploads(session) == [] and cli.json("ls") == []
 
 
 def test_an_interrupted_get_leaves_no_file(cli, daemon, session, tmp_path):

@@ -5,8 +5,7 @@ import os
 import pytest
 
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, UNREACHABLE, USAGE, Cli
-from harness import until
-from test_access import token
+from harness import token, until
 from values import payload
 
 FILE = payload(300000, 1)  # a file of its own

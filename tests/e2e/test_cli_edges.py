@@ -13,11 +13,6 @@ from harness import PATIENCE_S, for_everybody, until
 from pyclient import SOURCE
 
 
-@pytest.fixture
-def cli(daemon, session):
-    return Cli(daemon.url(""), session)
-
-
 # --- sources without an end ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype,wide", [("float32", 4), ("uint8", 1), ("bool", 1), ("bfloat16", 2), ("float8_e4m3fn", 1), ("complex128", 16)])
 def test_a_device_gives_as_many_bytes_as_the_shape_takes(cli, daemon, session, dtype, wide):

@@ -9,7 +9,7 @@ import pytest
 
 from connected import line_of
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, USAGE, Cli, interrupt
-from harness import until
+from harness import token, until
 
 HOST_KINDS = ("pinned", "pageable")
 
@@ -192,7 +192,6 @@ def test_doctor_sees_that_a_socket_is_of_another_daemon(daemon, start):
 
 
 def test_doctor_sees_a_token_that_is_missing_and_one_that_may_not_map(start, tmp_path):
-    from test_access import token
     secret = token(tmp_path, "add", "w", "--scope", "write")
     d = start(state=str(tmp_path))
     found = checks(Cli(d.url(""), GPUBUF_SOCKET=d.unix))

@@ -1,5 +1,4 @@
 """gpubuf where the user is wrong: nothing is done by halves or to another buffer than is meant, and the words say what would be right."""
-import io
 import os
 import subprocess
 
@@ -8,20 +7,10 @@ import pytest
 
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, USAGE, Cli, Terminal, program
 from harness import PATIENCE_S, binary, for_everybody
+from values import npy
 
 PROGRAMS = {"gpubuf": program(), "gpubufd": binary()}
 ALONE = Cli("http://127.0.0.1:1")
-
-
-@pytest.fixture
-def cli(daemon, session):
-    return Cli(daemon.url(""), session)
-
-
-def npy(array):
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
 
 
 def names(cli):

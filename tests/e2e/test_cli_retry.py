@@ -57,10 +57,6 @@ def file(tmp_path):
     return tmp_path / "x.bin", data
 
 
-def uploads(daemon, session):
-    return [u for u in daemon.get(f"/v1/sessions/{session}/uploads")["items"] if u["state"] == "open"]
-
-
 def test_an_upload_goes_on_where_it_broke_off(daemon, session, relay, file):
     path, data = file
     r = relay(up=3)
@@ -68,7 +64,7 @@ def test_an_upload_goes_on_where_it_broke_off(daemon, session, relay, file):
     assert said.json()["bytes"] == BYTES and r.up == 0
     assert daemon.data("x", session).body == data
     assert len(re.findall(r"PATCH \S+ -> ", said.err)) == 4 and re.search(r"GET \S+/uploads/\S+ -> 200", said.err)
-    assert not uploads(daemon, session)
+    assert not daemon.open_uploads(session)
 
 
 @pytest.mark.parametrize("order", "CF")
@@ -84,7 +80,7 @@ def test_a_npy_goes_on_too(daemon, session, relay, tmp_path, order):
 def test_retries_are_counted_and_nothing_is_left(daemon, session, relay, file):
     said = Cli(relay(up=3).url, session)("put", file[0], "--retry", 2).expect(UNREACHABLE)
     assert "gpubuf: " in said.err
-    until("no upload is open", lambda: not uploads(daemon, session))
+    until("no upload is open", lambda: not daemon.open_uploads(session))
     assert Cli(daemon.url(""), session).json("ls") == []
 
 
@@ -126,4 +122,4 @@ def test_an_interrupt_leaves_no_upload(daemon, session, relay, file):
         assert "nothing is half-done" in interrupt(p).expect(INTERRUPTED).err
     finally:
         held.set()
-    until("no upload is open", lambda: not uploads(daemon, session))
+    until("no upload is open", lambda: not daemon.open_uploads(session))

@@ -3,12 +3,7 @@ import uuid
 
 import pytest
 
-from gpubuf_cli import DONE, FAILED, NOT_FOUND, USAGE, Cli, Terminal
-
-
-@pytest.fixture
-def cli(daemon, session):
-    return Cli(daemon.url(""), session)
+from gpubuf_cli import DONE, FAILED, NOT_FOUND, USAGE, Terminal
 
 
 @pytest.fixture

@@ -14,11 +14,6 @@ ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
 @pytest.fixture
-def cli(daemon, session):
-    return Cli(daemon.url(""), session)
-
-
-@pytest.fixture
 def file(tmp_path):
     path = tmp_path / "big.bin"
     with open(path, "wb") as f:

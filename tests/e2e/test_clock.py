@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from harness import until
-from test_access import token
+from harness import token, until
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
 

@@ -6,8 +6,7 @@ import tempfile
 
 import pytest
 
-from harness import DATA, binary, for_everybody, until
-from test_access import token
+from harness import DATA, binary, for_everybody, token, until
 from values import payload
 
 pytestmark = pytest.mark.once

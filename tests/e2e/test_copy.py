@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from conform import Session, refuse
-from harness import SLOT, until
+from harness import SLOT, token, until
 from values import array_of, npy, payload
 
 MIB = 1 << 20
@@ -298,7 +298,6 @@ def test_a_batch_of_small_copies_on_one_stream(s):
 
 @pytest.fixture
 def tenants(start, tmp_path):
-    from test_access import token
 
     secrets = {n: token(tmp_path, "add", n, "--scope", "write", "--session", n) for n in ("one", "two")}
     secrets["all"] = token(tmp_path, "add", "all", "--scope", "write")

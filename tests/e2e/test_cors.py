@@ -3,9 +3,8 @@ import http.server
 import threading
 
 import pytest
-from harness import DATA
+from harness import DATA, token
 from pages import browser  # noqa: F401
-from test_access import token
 
 GOOD = "https://dash.example"
 CROSS = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness import DATA, SLOT, library, until
-from values import crc32c, payload
+from values import crc32c, npy, payload
 
 zstandard = library("zstandard")
 
@@ -18,12 +18,6 @@ ENCODERS = {"gzip": lambda data: gzip.compress(data, 1), "x-gzip": lambda data: 
             "deflate": lambda data: zlib.compress(data, 1), "zstd": zstandard.ZstdCompressor().compress}
 CODINGS = ["gzip", "deflate", "zstd"]
 PATTERN = payload(3 * SLOT + 7, 3) + bytes(5 * SLOT) + b"abcdefgh" * 1000  # in part incompressible, in part very compressible
-
-
-def npy(array):
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
 
 
 def shape(data):

@@ -9,8 +9,7 @@ import sqlite3
 import pytest
 
 from conform import interface
-from harness import PATIENCE_S, until
-from test_access import token
+from harness import PATIENCE_S, token, until
 from values import one
 
 S = "/v1/sessions/default"

@@ -15,12 +15,6 @@ SMALL = b"abcd"
 S = "/v1/sessions/default"
 
 
-@pytest.fixture
-def place(start, tmp_path):
-    """start, with a folder of state."""
-    return lambda *options: start(*options, state=str(tmp_path))
-
-
 def used(s):
     return s.get()["used_bytes"]
 

@@ -10,10 +10,9 @@ import threading
 import pytest
 
 from conform import Session
-from harness import DATA, SLOT, until
+from harness import DATA, SLOT, token, until
 from test_every import refuse_changes
 from sharing import Local, Memory
-from test_access import token
 from values import crc32c, payload
 
 A, B = payload(SLOT + 5, 1), payload(SLOT + 5, 2)

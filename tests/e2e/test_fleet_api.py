@@ -10,8 +10,7 @@ import urllib.parse
 import pytest
 from conform import interface
 from directory import Fleet, state_of
-from harness import DATA, PATIENCE_S, Daemon, until
-from test_access import token
+from harness import DATA, PATIENCE_S, Daemon, token, until
 from test_every import operations
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]  # no memory is looked at

@@ -1,13 +1,12 @@
 """Nodes whose clocks are an hour apart: leases do not notice, and tickets are good, since each node learns by the directory how wrong it is."""
 import glob
 import os
-import re
 import subprocess
 
 import pytest
 
 from fleet import Fleet
-from harness import DATA, PATIENCE_S, until
+from harness import DATA, PATIENCE_S, metric, until
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
 
@@ -30,13 +29,8 @@ def fleet():
     fleet.end()
 
 
-def metric(fleet, node, name):
-    found = re.search(rf"^{name} (\S+)$", fleet.ask(node, "GET", "/metrics").expect(200).body.decode(), re.M)
-    return float(found.group(1)) if found else 0.0  # a counter that has counted nothing
-
-
 def test_each_knows_how_wrong_it_is(fleet):
-    assert [round(metric(fleet, node, "gpubufd_fleet_clock_offset_seconds") / HOUR_S) for node in "abc"] == [1, 1, 0]
+    assert [round(metric(fleet[node].client(fleet.tokens[node]), "gpubufd_fleet_clock_offset_seconds") / HOUR_S) for node in "abc"] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("asked, owner", ["ab", "ba", "ac", "ca", "bc", "cb"])
@@ -49,5 +43,6 @@ def test_redirects_and_tickets_work(fleet, tmp_path, asked, owner):
     assert run.returncode == 0, run.stderr
     assert fleet.ask(owner, "GET", DATA.format(session, "x")).expect(200).body == b"abc"
     assert all(n["alive"] for n in fleet.ask(asked, "GET", "/v1/fleet/nodes").expect(200).json()["items"])
-    renewed = metric(fleet, owner, "gpubufd_fleet_renewals_total")
-    until("the lease is renewed", lambda: metric(fleet, owner, "gpubufd_fleet_renewals_total") > renewed)
+    client = fleet[owner].client(fleet.tokens[owner])
+    renewed = metric(client, "gpubufd_fleet_renewals_total")
+    until("the lease is renewed", lambda: metric(client, "gpubufd_fleet_renewals_total") > renewed)

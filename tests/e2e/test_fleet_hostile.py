@@ -9,8 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from directory import Fleet, state_of
-from harness import DATA, PATIENCE_S, until
-from test_access import token
+from harness import DATA, PATIENCE_S, token, until
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]  # no memory is looked at
 

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from fleet import session  # noqa: F401
 from gpubuf_cli import FAILED, Cli
 from harness import DATA, PATIENCE_S, until
 from hubs import ASK, Hubs, get
@@ -30,11 +31,6 @@ def fleet(shared):
     yield shared
     shared.joined()
     shared.agree()
-
-
-@pytest.fixture
-def session(request):
-    return request.node.name.replace("[", ".").replace("]", "")
 
 
 def unreachable(reply, node="n"):

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from fleet import b64, fleet, session  # noqa: F401
-from harness import DATA, until
-from ownership import (SHORT_S, TAKE, aside, events, heal, hide, is_set_aside, leave, ledger, metric, range_of, read_only,  # noqa: F401
+from harness import DATA, metric, until
+from ownership import (SHORT_S, TAKE, aside, events, heal, hide, is_set_aside, leave, ledger, range_of, read_only,  # noqa: F401
                        shared, superseded)
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
@@ -240,7 +240,7 @@ def test_a_takeover_during_a_partition(fleet, ledger, session):  # noqa: F811
     assert fleet.ask("b", "GET", "/v1/sessions/" + session).expect(307).headers["Gpubuf-Owner"] == "a"
     ids = {b["name"] for b in fleet.ask("b", "GET", f"/v1/sessions/{new}/buffers").expect(200).json()["items"]}
     assert ids == {"plain", "knowing", "plain2"}
-    assert metric(fleet, "b", "gpubufd_fleet_superseded_total") >= 1
+    assert metric(fleet["b"], "gpubufd_fleet_superseded_total") >= 1
 
 
 def test_what_is_set_aside_can_be_read_and_deleted(fleet, ledger, session):  # noqa: F811

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from etcd_run import TTL_S
-from fleet import REJOIN_S, Fleet, within
+from fleet import REJOIN_S, Fleet, session, within  # noqa: F401
 from harness import DATA, PATIENCE_S, ROUNDS, until
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(300)]
@@ -40,11 +40,6 @@ def fleet(shared):
     start_members(shared)
     shared.joined()
     shared.agree()
-
-
-@pytest.fixture
-def session(request):
-    return request.node.name.replace("[", ".").replace("]", "")
 
 
 # --- all is well --------------------------------------------------------------------------------------------------------

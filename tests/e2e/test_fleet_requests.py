@@ -246,15 +246,10 @@ def test_hops_are_bounded(fleet, point):
 # --- without a fleet ----------------------------------------------------------------------------------------------------
 
 
-def threads(daemon):
-    folder = f"/proc/{daemon.process.pid}/task"
-    return {open(f"{folder}/{t}/comm").read().strip() for t in os.listdir(folder)}
-
-
 def test_a_daemon_in_no_fleet_is_as_before(fleet):
-    assert "gb-fleet" in threads(fleet["a"])
+    assert "gb-fleet" in fleet["a"].threads()
     with Daemon("host:bytes=64M") as daemon:
-        assert "gb-fleet" not in threads(daemon)
+        assert "gb-fleet" not in daemon.threads()
         assert daemon.get("/v1/fleet") == {"state": "none"}
         for target in ("/v1/fleet/nodes", "/v1/fleet/sessions", "/v1/fleet/sessions/x", "/v1/fleet/stats", "/v1/fleet/targets"):
             daemon.ask("GET", target).problem(501, "unsupported")

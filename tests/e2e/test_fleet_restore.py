@@ -9,8 +9,8 @@ import pytest
 
 from etcd_run import TTL_S
 from fleet import Fleet, fleet, session  # noqa: F401
-from harness import DATA, until
-from ownership import SHORT_S, aside, cli, heal, hide, is_set_aside, leave, ledger, metric, range_of  # noqa: F401
+from harness import DATA, metric, until
+from ownership import SHORT_S, aside, cli, heal, hide, is_set_aside, leave, ledger, range_of  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
 
@@ -99,7 +99,7 @@ def test_a_directory_that_is_rebuilt(fleet, ledger, session, way):  # noqa: F811
     heal(fleet)
     before, uuid = fleet.records(), uuid_of(fleet)
     assert fleet.etcd.read("nodes") and before[session + ".c"]["epoch"] == 2
-    again = {name: metric(fleet, name, "gpubufd_fleet_registered_again_total") for name in "abc"}
+    again = {name: metric(fleet[name], "gpubufd_fleet_registered_again_total") for name in "abc"}
     wipe(fleet)
     try:
         assert uuid_of(fleet) == uuid and fleet.etcd.read("sessions") == {}
@@ -119,7 +119,7 @@ def test_a_directory_that_is_rebuilt(fleet, ledger, session, way):  # noqa: F811
         assert shown.headers["Gpubuf-Epoch"] == str(after[f"{session}.{name}"]["epoch"])
     for name in "ab":
         assert fleet.ask(name, "GET", DATA.format(f"{session}.{name}", "x")).expect(200).body == name.encode()
-        assert metric(fleet, name, "gpubufd_fleet_registered_again_total") >= again[name] + 1
+        assert metric(fleet[name], "gpubufd_fleet_registered_again_total") >= again[name] + 1
     assert fleet.ask("c", "GET", f"/v1/sessions/{session}.b").expect(307).headers["Gpubuf-Epoch"] == "2"
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from conform import Session
 from gpubuf_cli import FAILED, Cli
-from harness import until
+from harness import metric, until
 from values import payload
 
 LARGE = 3 << 20
@@ -24,13 +24,6 @@ def host(s):
 
 def until_used(s, used):
     until("host memory is given back", lambda: host(s)["used_bytes"] == used)
-
-
-def metric(d, name):
-    for line in d.ask("GET", "/metrics").expect(200).body.decode().splitlines():
-        if line.startswith(name + " "):
-            return int(float(line.split()[1]))
-    return None
 
 
 @pytest.mark.parametrize("durability, stored", [("none", None), ("sync", 1)])

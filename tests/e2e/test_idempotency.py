@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from conform import Session
-from harness import until
-from test_access import token
+from harness import token, until
 from test_every import operations
 
 ASYNC = {"Prefer": "respond-async"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness import DATA, SLOT, library, until
-from values import crc32c, payload
+from values import crc32c, npy, payload
 
 SIZE = 5 * SLOT + 11
 NAMES = {"sha-256": "sha256", "sha-512": "sha512"}
@@ -20,12 +20,6 @@ def b64(data, algorithm="sha-256"):
 
 def field(data, algorithm="sha-256"):
     return f"{algorithm}=:{b64(data, algorithm)}:"
-
-
-def npy(array):
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
 
 
 # --- uploads ----------------------------------------------------------------------------------------------------------

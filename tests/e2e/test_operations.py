@@ -3,8 +3,7 @@ import signal
 import threading
 
 from conform import Session
-from harness import DATA, SMALL_SLOTS, until
-from test_access import token
+from harness import DATA, SMALL_SLOTS, token, until
 from values import payload
 
 ASYNC = {"Prefer": "respond-async"}

@@ -1,9 +1,8 @@
 """The page at / in headless Chromium: its numbers, uploads, token, and accessibility."""
 import json
 
-from harness import DATA
+from harness import DATA, token
 from pages import browser, furnish, human, look, names, npy, numpy, open_page, rows  # noqa: F401
-from test_access import token
 
 
 def test_true_numbers(start, open_page):

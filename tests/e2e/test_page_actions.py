@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from harness import until
+from harness import token, until
 from pages import browser, furnish, look, npy, numpy, open_page, rows, said  # noqa: F401
-from test_access import token
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

@@ -1,8 +1,7 @@
 """The address of the page keeps what it shows; the title, the zone of times, the links, and the warning before memory ends."""
 import pytest
-from harness import until
+from harness import token, until
 from pages import browser, furnish, look, open_page, rows  # noqa: F401
-from test_access import token
 
 FULL = "document.getElementById('room').checkVisibility() && document.getElementById('room').textContent"
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from conform import interface
-from test_access import token
+from harness import token
 
 TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 

@@ -2,7 +2,7 @@
 import pytest
 
 from conform import Session, refuse
-from harness import SLOT, until
+from harness import SLOT, token, until
 from values import payload
 
 MIB = 1 << 20
@@ -271,7 +271,6 @@ def test_a_pool_whose_device_is_missing(start, simulated, tmp_path):
 
 @pytest.fixture
 def guarded(start, tmp_path):
-    from test_access import token
 
     secrets = {scope: token(tmp_path, "add", scope, "--scope", scope) for scope in ("write", "admin")}
     return start(state=str(tmp_path)), secrets

@@ -3,9 +3,8 @@ import pytest
 
 import values
 from conform import Session
-from harness import SMALL_SLOTS
+from harness import SMALL_SLOTS, token
 from tensors import put, safetensors
-from test_access import token
 from values import payload
 
 MIB = 1 << 20

@@ -10,8 +10,7 @@ import subprocess
 import pytest
 
 from gpubuf_cli import Cli, interrupt
-from harness import DATA, SMALL_SLOTS, Daemon, binary, for_everybody, until
-from test_access import token
+from harness import DATA, SMALL_SLOTS, Daemon, binary, for_everybody, token, until
 
 NOBODY = 65534
 PLENTY = 1 << 30

@@ -8,10 +8,9 @@ import ssl
 
 import pytest
 
-from harness import DATA, PATIENCE_S, until
+from harness import DATA, PATIENCE_S, token, until
 from proxies import Proxy, program
 from secure import Authority
-from test_access import token
 from values import payload
 
 pytestmark = pytest.mark.once

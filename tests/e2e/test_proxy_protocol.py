@@ -3,14 +3,13 @@ bounds, which tell them apart here."""
 import os
 
 import secure
-from bounding import SIGNATURE, From, RawFrom, limited, metric, proxy_1, proxy_2
+from bounding import SIGNATURE, From, RawFrom, limited, proxy_1, proxy_2
 
 import pytest
 
 from gpubuf_cli import Cli
-from harness import until
+from harness import metric, token, until
 from proxies import Proxy
-from test_access import token
 
 PROXY, DIRECT = "127.0.0.9", "127.0.0.2"
 BOUND = ("--rate-requests", "1", "--burst-requests", "2")

@@ -20,11 +20,6 @@ OTHERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8
 BIG = 9 << 20
 
 
-@pytest.fixture(params=[False, True], ids=["tcp", "unix"])
-def unix(request):
-    return request.param
-
-
 @pytest.fixture
 def c(daemon, session, unix):
     with client_of(daemon, session, unix) as client:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from pyclient import ROOT, client_of, gpubuf
 
-from harness import until
-from test_access import token
+from harness import token, until
 from values import payload
 
 # Routes without a method, with the reason. Client.request reaches them.
@@ -28,12 +27,6 @@ EXCEPT = {
     "fleet_tenant_get": "tenants() has it",
     "session_put": "create(exist_ok=True)", "pool_put": "create, and get where it exists", "stream_put": "the same",
 }
-
-
-@pytest.fixture
-def c(daemon, session):
-    with client_of(daemon, session) as client:
-        yield client
 
 
 def test_every_route_has_a_method(monkeypatch):

@@ -16,12 +16,6 @@ BIG = (3, 100_001)  # of float32: more than what goes through the host for being
 
 
 @pytest.fixture
-def c(daemon, session):
-    with client_of(daemon, session) as client:
-        yield client
-
-
-@pytest.fixture
 def gpu(c, monkeypatch):
     monkeypatch.setattr(_gpu, "_free", {})
     return FakeGpu(monkeypatch, c.devices.list()[0]["uuid"])

@@ -9,8 +9,7 @@ import time
 import pytest
 from pyclient import client_of, gpubuf
 
-from harness import PATIENCE_S, until
-from test_access import token
+from harness import PATIENCE_S, token, until
 
 GENTLE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -22,12 +22,6 @@ def torch(backend):
     return torch_with_gpu()
 
 
-@pytest.fixture
-def c(daemon, session):
-    with client_of(daemon, session) as client:
-        yield client
-
-
 @pytest.fixture(params=WAYS)
 def put(request, torch, c):
     """Puts arrays into memory that can be mapped this way."""

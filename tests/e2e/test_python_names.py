@@ -21,12 +21,6 @@ from values import array_of, payload
 BIG = 13 << 20
 
 
-@pytest.fixture
-def c(daemon, session):
-    with client_of(daemon, session) as client:
-        yield client
-
-
 # --- names --------------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import fractions
 
 import numpy as np
 import pytest
-from pyclient import client_of, gpubuf
+from pyclient import gpubuf
 
 from harness import library
 
@@ -15,12 +15,6 @@ ml_dtypes = library("ml_dtypes")
 BIG = 2**53 + 1  # the first integer that float64 rounds
 NAN, INF = float("nan"), float("inf")
 masked = np.ma.masked_array
-
-
-@pytest.fixture
-def c(daemon, session):
-    with client_of(daemon, session) as client:
-        yield client
 
 
 def same(a, b):

@@ -41,10 +41,6 @@ def parts_of(asked, method):
     return [(target, thread) for m, target, thread in asked if m == method and ("/parts?" in target or method == "GET")]
 
 
-def open_uploads(daemon, session):
-    return [u for u in daemon.get(f"/v1/sessions/{session}/uploads")["items"] if u["state"] == "open"]
-
-
 # --- the same bytes -----------------------------------------------------------------------------------------------------
 
 
@@ -116,7 +112,7 @@ def test_what_progress_raises_ends_it_and_nothing_changed(c, daemon, session):
 
     with pytest.raises(KeyboardInterrupt):
         c.put("x", payload(MANY), connections=3, progress=stop)
-    assert c.info("x") == old and open_uploads(daemon, session) == []
+    assert c.info("x") == old and daemon.open_uploads(session) == []
     c.put("x", payload(MANY))
     with pytest.raises(KeyboardInterrupt):
         c.get("x", connections=3, progress=stop)
@@ -135,7 +131,7 @@ def test_a_part_that_fails_ends_all(c, asked, daemon, session):
     with pytest.raises(gpubuf.Unreachable, match="made up"):
         c.put("x", payload(MANY), connections=2)
     asked.before = None
-    assert open_uploads(daemon, session) == [] and c.list() == []
+    assert daemon.open_uploads(session) == [] and c.list() == []
 
 
 def test_conditions(c, daemon, session):
@@ -144,7 +140,7 @@ def test_conditions(c, daemon, session):
         with pytest.raises(gpubuf.PreconditionFailed):
             c.put("x", payload(MANY), connections=2, **wrong)
     tag = c.put("x", payload(MANY), connections=2)["etag"]
-    assert c.put("x", payload(MANY, 2), connections=2, if_match=tag)["generation"] == 3 and open_uploads(daemon, session) == []
+    assert c.put("x", payload(MANY, 2), connections=2, if_match=tag)["generation"] == 3 and daemon.open_uploads(session) == []
     with pytest.raises(gpubuf.PreconditionFailed):
         c.get("x", connections=2, if_match=tag)
     with pytest.raises(gpubuf.BufferNotFound, match="none"):

@@ -5,19 +5,13 @@ import gc
 
 import numpy as np
 import pytest
-from pyclient import client_of, gpubuf
+from pyclient import gpubuf
 from gpubuf import _dlpack
 
 from harness import library, optional
 
 ml_dtypes = library("ml_dtypes")
 DEVICE = (1, 0)
-
-
-@pytest.fixture
-def c(daemon, session):
-    with client_of(daemon, session) as client:
-        yield client
 
 
 class Producer:

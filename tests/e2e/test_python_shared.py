@@ -10,8 +10,7 @@ import pytest
 from pyclient import SOURCE, at_once, client_of, gpubuf
 
 from connected import line_of
-from harness import DATA, until
-from test_access import token
+from harness import DATA, token, until
 from values import array_of, crc32c, payload
 
 KINDS = ("shared", "pinned", "pageable")

@@ -3,8 +3,7 @@ import contextlib
 
 import pytest
 
-from harness import DATA, until
-from test_access import token
+from harness import DATA, token, until
 
 S = "/v1/sessions/default"
 SIZE = 100000

@@ -8,8 +8,7 @@ from ports import free_port
 from proxies import program
 from pyclient import gpubuf
 
-from harness import PATIENCE_S, until
-from test_access import token
+from harness import PATIENCE_S, token, until
 from tls_servers import Authority, Process, Strict
 
 pytestmark = pytest.mark.once

@@ -9,8 +9,7 @@ import time
 import pytest
 
 import values
-from harness import DATA, until
-from test_access import token
+from harness import DATA, token, until
 from test_numbers import seen
 from values import payload
 
@@ -32,11 +31,6 @@ def repeating(r, target, n, *more, times=3):
 
 def uploaded(daemon, session, name, data):
     assert daemon.data(name, session).expect(200).body == data
-
-
-@pytest.fixture(params=[False, True], ids=["tcp", "unix"])
-def unix(request):
-    return request.param
 
 
 @pytest.mark.parametrize("size", SIZES)

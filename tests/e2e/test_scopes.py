@@ -5,9 +5,8 @@ import re
 import pytest
 
 from conform import interface
-from harness import until
+from harness import token, until
 from sharing import Local
-from test_access import token
 from test_every import Operation
 from values import one
 

@@ -5,7 +5,7 @@ import pytest
 
 from durable import DATA_AT, SYNC, aside, becomes_tidy, file_of, files, load, path_of, storage
 from feed import Feed
-from harness import DATA, until
+from harness import DATA, metric, until
 from values import payload
 
 pytestmark = pytest.mark.once  # the disk's own work
@@ -35,11 +35,6 @@ def scrub(d, body=None, headers=None):
 
 def etag(d, name):
     return d.ask("HEAD", DATA.format("default", name)).headers["ETag"]
-
-
-def metric(d, name):
-    (value,) = [line.split()[1] for line in d.ask("GET", "/metrics").body.decode().splitlines() if line.startswith(name + " ")]
-    return int(float(value))
 
 
 def test_sound_files_are_read_once(lives):
@@ -214,23 +209,12 @@ def test_a_pass_goes_on_beside_the_request_and_is_joined(lives):
     d.put("x", payload(SIZE), query=SYNC).expect(201)
     op = scrub(d, {"rate": 65536}, {"Prefer": "respond-async"}).expect(202).json()
     until("it runs", lambda: storage(d)["scrub"]["state"] == "running")
-    until("its thread has its name", lambda: "gb-scrub" in threads(d))
+    until("its thread has its name", lambda: "gb-scrub" in d.threads())
     r = scrub(d).expect(200).json()  # and makes it fast
     assert r["files"] == 1 and r["bytes"] == SIZE
     d.ask("GET", f"/v1/operations/{op['id']}", headers={"Prefer": "wait=10"}).expect(200)
     until("its result is there", lambda: d.get(f"/v1/operations/{op['id']}").get("result", {}).get("files") == 1)
-    until("its thread has ended", lambda: "gb-scrub" not in threads(d))
-
-
-def threads(d):
-    names = []
-    for t in os.listdir(f"/proc/{d.process.pid}/task"):
-        try:
-            with open(f"/proc/{d.process.pid}/task/{t}/comm", encoding="ascii") as f:
-                names.append(f.read().strip())
-        except FileNotFoundError:
-            pass  # it has ended
-    return names
+    until("its thread has ended", lambda: "gb-scrub" not in d.threads())
 
 
 def test_the_daemon_stops_while_a_pass_waits(lives):

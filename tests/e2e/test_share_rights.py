@@ -7,10 +7,9 @@ import sys
 import pytest
 
 from conform import Session, interface
-from harness import DATA, SLOT, SMALL_SLOTS, binary, for_everybody, until
+from harness import DATA, SLOT, SMALL_SLOTS, binary, for_everybody, token, until
 from test_every import refuse_changes
 from sharing import Local, Memory
-from test_access import token
 from values import payload
 
 A = payload(SLOT + 5, 1)

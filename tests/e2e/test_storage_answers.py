@@ -1,5 +1,4 @@
 """What the interface says of durable buffers and of their disk: each answer that the document has, and what the numbers tell."""
-import pytest
 
 from conform import Session, interface
 from harness import until
@@ -21,12 +20,6 @@ def again(d, start, *options):
     """The daemon is killed, and another has its state."""
     d.kill()
     return start(*options, state=d.state)
-
-
-@pytest.fixture
-def place(start, tmp_path):
-    """start, with a folder of state."""
-    return lambda *options: start(*options, state=str(tmp_path))
 
 
 def refusals(s, status, code, requests):

@@ -52,6 +52,20 @@ def d(served):
     served.settled()
 
 
+@pytest.fixture
+def starts():
+    """Starts daemons of a test's own; they end with it."""
+    started = []
+
+    def go(*options, **more):
+        started.append(TlsDaemon("host", *SMALL_SLOTS, *options, **more))
+        return started[-1]
+
+    yield go
+    for d in started:
+        d.clean()
+
+
 @pytest.fixture(params=VERSIONS, ids=["1.2", "1.3"])
 def context(request):
     return context_of(secure.authority(), request.param, request.param)

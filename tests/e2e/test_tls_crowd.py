@@ -9,27 +9,14 @@ import time
 import pytest
 
 import secure
-from bounding import metric
 from connected import PATIENCE_S
-from harness import DATA, SMALL_SLOTS, until
+from harness import DATA, metric, until
 from records import Secured
-from test_tls import TlsDaemon
+from test_tls import starts  # noqa: F401
 from values import payload
 
 pytestmark = pytest.mark.skipif(secure.EVERYWHERE, reason="these choose for themselves what goes over TLS")
 
-
-@pytest.fixture
-def starts():
-    started = []
-
-    def go(*options, **more):
-        started.append(TlsDaemon("host", *SMALL_SLOTS, *options, **more))
-        return started[-1]
-
-    yield go
-    for d in started:
-        d.clean()
 
 
 def hello(d):

@@ -13,9 +13,9 @@ import pytest
 import secure
 import tls_keys
 from connected import PATIENCE_S
-from harness import DATA, SMALL_SLOTS, Daemon, until
+from harness import DATA, Daemon, until
 from records import context_of, s_client
-from test_tls import CLOSE, VERSIONS, TlsDaemon
+from test_tls import CLOSE, VERSIONS, starts  # noqa: F401
 from values import payload
 
 pytestmark = pytest.mark.skipif(secure.EVERYWHERE, reason="these choose for themselves what goes over TLS")
@@ -30,19 +30,6 @@ def authority(tmp_path):
     a.pair = a.server()
     return a
 
-
-@pytest.fixture
-def starts():
-    """Starts daemons for TLS; they end with the test."""
-    started = []
-
-    def go(*options, **more):
-        started.append(TlsDaemon("host", *SMALL_SLOTS, *options, **more))
-        return started[-1]
-
-    yield go
-    for d in started:
-        d.clean()
 
 
 # --- the start ---------------------------------------------------------------------------------------------------------

@@ -7,9 +7,8 @@ import time
 import pytest
 
 from feed import Feed
-from harness import DATA, binary, until
+from harness import DATA, binary, token, until
 from sharing import Local, Memory
-from test_access import token
 from test_long_poll import answer, waits
 
 MAPPABLE = "?kind=pageable"

@@ -8,8 +8,7 @@ import ssl
 import pytest
 
 import secure
-from harness import DATA, PATIENCE_S, until
-from test_access import token
+from harness import DATA, PATIENCE_S, token, until
 
 
 @pytest.fixture(scope="module")

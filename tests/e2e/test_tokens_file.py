@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from harness import DATA, Daemon, binary, until
-from test_access import token
+from harness import DATA, Daemon, binary, token, until
 from test_tokens import listed, said
 
 SECRET = "a-secret-of-the-file-{}"

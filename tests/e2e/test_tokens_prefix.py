@@ -7,9 +7,8 @@ import struct
 import pytest
 
 from feed import Feed
-from harness import DATA
+from harness import DATA, token
 from sharing import Local
-from test_access import token
 
 S = "/v1/sessions/default"
 JSON = {"Accept": "application/json"}

@@ -5,8 +5,7 @@ import threading
 import numpy as np
 import pytest
 from conform import interface
-from harness import DATA, library
-from test_access import token
+from harness import DATA, library, token
 
 import values
 

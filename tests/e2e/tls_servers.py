@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import PATIENCE_S, binary, until
+from harness import PATIENCE_S, binary, end, until
 from ports import free_port, free_ports
 from proxies import program
 
@@ -116,13 +116,7 @@ class Process:
         assert self.process.poll() is None, args
 
     def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(PATIENCE_S)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait(PATIENCE_S)
+        end(self.process)
 
 
 class Terminator(Process):
