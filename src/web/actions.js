@@ -5,7 +5,8 @@ import {sure} from './sure.js';
 
 const IN_MEMORY_MAX = 1 << 30; // bytes of a download with a token, which the browser keeps until it is whole
 
-// [label, line]: how a program reads the buffer from this address. The token has a place in it and never stands there itself.
+// [label, line]: how a program reads the buffer from this address. The token has a place in it and never stands there
+// itself.
 export function linesOf(session, name) {
   const url = location.origin;
   const curl = ['curl --fail-with-body -sS', `-o ${name}.npy`, `'${url}${bufferPath(session, name)}/data?format=npy'`];
@@ -14,7 +15,10 @@ export function linesOf(session, name) {
     curl.splice(1, 0, '-H "Authorization: Bearer $GPUBUF_TOKEN"');
     python.push('token=os.environ["GPUBUF_TOKEN"]');
   }
-  return [['curl', curl.join(' ')], ['Python', `import gpubuf${token() ? ', os' : ''}; x = gpubuf.Client(${python.join(', ')}).get("${name}")`]];
+  return [
+    ['curl', curl.join(' ')],
+    ['Python', `import gpubuf${token() ? ', os' : ''}; x = gpubuf.Client(${python.join(', ')}).get("${name}")`]
+  ];
 }
 
 // The browser gives the clipboard to pages over https or of this machine; others can still select the line.
@@ -39,14 +43,16 @@ export class Actions {
     does('look-delete', () => this.remove());
   }
 
-  // buffer: as the daemon described it, with that description's entity tag, so that no other content is sealed or deleted; null: none.
+  // buffer: as the daemon described it, with that description's entity tag, so that no other content is sealed or
+  // deleted; null: none.
   show(buffer, etag) {
     Object.assign(this, {buffer, etag});
     byId('look-actions').hidden = !buffer;
     byId('look-lines').hidden = !buffer || buffer.state === 'lost';
     if (!buffer) return;
     this.enable();
-    byId('look-line-list').replaceChildren(...linesOf(buffer.session, buffer.name).map(([label, line]) => this.line(label, line)));
+    const lines = linesOf(buffer.session, buffer.name).map(([label, line]) => this.line(label, line));
+    byId('look-line-list').replaceChildren(...lines);
   }
 
   enable(busy = false) {
@@ -60,7 +66,10 @@ export class Actions {
   line(label, text) {
     const field = el('input', {readonly: true, value: text, spellcheck: 'false', 'data-line': label});
     const button = el('button', {type: 'button', 'aria-label': `Copy the ${label} line`}, 'Copy');
-    button.addEventListener('click', async () => this.say(await copy(field) ? `The ${label} line was copied` : 'The browser does not permit copying: the line is selected'));
+    button.addEventListener('click', async () => {
+      const copied = await copy(field);
+      this.say(copied ? `The ${label} line was copied` : 'The browser does not permit copying: the line is selected');
+    });
     return el('div', {class: 'line'}, el('label', {}, label, field), button);
   }
 
@@ -97,7 +106,8 @@ export class Actions {
     const {name, bytes: size} = this.buffer;
     const data = `${this.path}/data?format=npy`;
     const file = `${name}.npy`;
-    if (token() && size > IN_MEMORY_MAX) throw new Error(`With a token the page downloads ${bytes(IN_MEMORY_MAX)} at most: use the curl line below`);
+    if (token() && size > IN_MEMORY_MAX)
+      throw new Error(`With a token the page downloads ${bytes(IN_MEMORY_MAX)} at most: use the curl line below`);
     if (!token()) {
       await this.ready(data);
       follow({href: data, download: file});
@@ -121,7 +131,8 @@ export class Actions {
 
   async seal() {
     const {session, name} = this.buffer;
-    const text = 'Its bytes can then never be changed or mapped for writing; it can still be deleted. There is no way back.';
+    const text =
+      'Its bytes can then never be changed or mapped for writing; it can still be deleted. There is no way back.';
     if (!await sure({title: `Seal ${session}/${name}?`, text}, 'Seal')) return '';
     await ask(`${this.path}/seal`, {method: 'POST', more: this.same});
     await this.changed();

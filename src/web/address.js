@@ -1,4 +1,5 @@
-// What the page shows, in the fragment of its address: a reload, a copied link and the back button keep it. No request has a fragment.
+// What the page shows, in the fragment of its address: a reload, a copied link and the back button keep it. No request
+// has a fragment.
 const KEYS = ['session', 'buffer', 'range', 'filter', 'feed', 'time'];
 
 // {session, buffer, range, ...}: texts, '' where the address does not say.

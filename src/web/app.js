@@ -24,7 +24,8 @@ const devices = new Devices();
 const look = new Look(() => watch.soon());
 const session = new SessionView(watch, openBuffer, () => history.range);
 const tables = new Tables(watch, openSession, openBuffer);
-const feed = new Feed((event) => watch.heard(event), (following) => watch.follows(following), (group) => address.change({feed: group}));
+const feed = new Feed(
+  (event) => watch.heard(event), (following) => watch.follows(following), (group) => address.change({feed: group}));
 new Upload(watch, () => watch.soon());
 
 const SAID = {
@@ -34,15 +35,19 @@ const SAID = {
 
 // The warning to show, else ''. Two texts: the duration is shown between them.
 function alarm() {
-  if (watch.connection === 'gone') return ['The daemon has not answered for ', '. The values shown are outdated; they update again once it answers.'];
-  if (watch.connection === 'failed') return ['The daemon has reported an error for ', `: ${watch.why}. The values shown are outdated.`];
+  if (watch.connection === 'gone')
+    return ['The daemon has not answered for ', '. The values shown are outdated; they update again once it answers.'];
+  if (watch.connection === 'failed')
+    return ['The daemon has reported an error for ', `: ${watch.why}. The values shown are outdated.`];
   if (watch.connection === 'forbidden') return `This token may not read the daemon's numbers: ${watch.why}`;
   if (watch.connection === 'token') return 'The daemon requires a token: press Token.';
   const lost = watch.stats?.buffers.lost || 0;
   const pools = watch.lists.pools.filter((p) => p.state === 'lost');
   const parts = [];
-  if (lost) parts.push(`${count(lost)} ${lost === 1 ? 'buffer has' : 'buffers have'} lost ${lost === 1 ? 'its' : 'their'} bytes`);
-  if (pools.length) parts.push(`${pools.map((p) => (p.session ? `${p.session}/${p.name}` : `device ${p.device.index}`)).join(', ')}: pool lost`);
+  const poolName = (p) => (p.session ? `${p.session}/${p.name}` : `device ${p.device.index}`);
+  if (lost === 1) parts.push('1 buffer has lost its bytes');
+  else if (lost) parts.push(`${count(lost)} buffers have lost their bytes`);
+  if (pools.length) parts.push(`${pools.map(poolName).join(', ')}: pool lost`);
   return parts.length ? `Memory is lost: ${parts.join('; ')}.` : '';
 }
 
@@ -63,7 +68,10 @@ function showState() {
   setText(byId('alarm-before'), before);
   setText(byId('alarm-for'), after && span((Date.now() - watch.since) / 1000));
   setText(byId('alarm-after'), after);
-  if (root) setText(byId('about'), `${root.version} · ${location.host} · ${root.backend.name} · up ${span((Date.now() - Date.parse(root.started_at)) / 1000)}`);
+  if (root) {
+    const up = span((Date.now() - Date.parse(root.started_at)) / 1000);
+    setText(byId('about'), `${root.version} · ${location.host} · ${root.backend.name} · up ${up}`);
+  }
   const known = watch.stats && watch.connection === 'connected';
   showRoom(known ? warnings(watch) : []);
   if (!known) return;
@@ -164,7 +172,8 @@ watch.addEventListener('lists', () => {
 });
 
 byId('range').append(...RANGES.map(([s, label]) => el('option', {value: s}, label)));
-byId('range').addEventListener('change', (event) => go({range: event.target.value === String(RANGES[0][0]) ? '' : event.target.value}));
+byId('range').addEventListener(
+  'change', (event) => go({range: event.target.value === String(RANGES[0][0]) ? '' : event.target.value}));
 byId('filter').addEventListener('input', (event) => {
   tables.filter(event.target.value);
   address.change({filter: event.target.value});

@@ -19,7 +19,8 @@ const REMEDIES = {
 function sentenceOf(status, problem) {
   const said = problem.detail || problem.title || `the daemon answered ${status}`;
   const wait_s = problem.limit?.retry_after_s;
-  const remedy = REMEDIES[problem.code] || (wait_s ? `Wait ${wait_s} s` : problem.retryable ? 'Trying again later may help' : '');
+  const later = problem.retryable ? 'Trying again later may help' : '';
+  const remedy = REMEDIES[problem.code] || (wait_s ? `Wait ${wait_s} s` : later);
   return remedy ? `${said.replace(/\.$/, '')}. ${remedy}` : said;
 }
 
@@ -72,8 +73,15 @@ export async function ask(path, {method = 'GET', more = {}, signal} = {}) {
   const sent = token();
   let response;
   try {
-    response = await fetch(path, {method, headers: headers(more), cache: 'no-store', credentials: 'omit', redirect: 'error',
-      referrerPolicy: 'no-referrer', signal: signal || AbortSignal.timeout(PATIENCE_MS)});
+    response = await fetch(path, {
+      method,
+      headers: headers(more),
+      cache: 'no-store',
+      credentials: 'omit',
+      redirect: 'error',
+      referrerPolicy: 'no-referrer',
+      signal: signal || AbortSignal.timeout(PATIENCE_MS)
+    });
   } catch (error) {
     throw signal?.aborted ? error : new Gone(error.message);
   }
@@ -86,8 +94,8 @@ export async function ask(path, {method = 'GET', more = {}, signal} = {}) {
 
 const held = new Map();
 
-// {value, changed, etag}: JSON at that path, requested with the entity tag of the last value. wait_s: the longest time that the daemon may
-// hold the reply while the value is unchanged.
+// {value, changed, etag}: JSON at that path, requested with the entity tag of the last value. wait_s: the longest time
+// that the daemon may hold the reply while the value is unchanged.
 export async function get(path, {wait_s = 0, signal} = {}) {
   const before = held.get(path);
   const more = before ? {'If-None-Match': before.etag} : {};
@@ -114,7 +122,8 @@ export async function list(path, limit) {
   const items = [];
   let cursor = '';
   do {
-    const query = `limit=${Math.min(1000, limit - items.length)}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`;
+    const query =
+      `limit=${Math.min(1000, limit - items.length)}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ''}`;
     const {value} = await get(`${path}?${query}`);
     items.push(...value.items);
     cursor = value.next_cursor;

@@ -5,20 +5,44 @@ import {colour} from './theme.js';
 const ROWS = 12; // of the table of values
 const LABEL_PX = 80; // for the label of a time
 
-const TIME_STEPS = [10, 30, 60, 120, 180, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800].map((s) => s * 1000);
+const TIME_STEPS =
+  [10, 30, 60, 120, 180, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800].map((s) => s * 1000);
 
 // If the CPU reaches the memory itself, no bytes are copied, and a flat zero would look like a measurement.
 function noCopies(devices, lines) {
   const nothing = lines.every((line) => line.points.every((p) => !p.y));
   const all = devices.length > 1 ? 'these devices' : 'this device';
-  return devices.length && nothing && devices.every((d) => d.cpu_access) ? `No copies on ${all}: the CPU accesses the memory directly.` : '';
+  return devices.length && nothing && devices.every((d) => d.cpu_access)
+    ? `No copies on ${all}: the CPU accesses the memory directly.`
+    : '';
 }
 
 const SPECS = [
   {id: 'devices', title: 'Memory of devices', show: bytes, binary: true},
-  {id: 'pools', title: 'Memory of pools', show: bytes, binary: true, series: [['reserved', 'reserved', 2], ['used', 'used', 1]], fill: true},
-  {id: 'rates', title: 'Transfers', show: rate, binary: true, series: [['upload', 'uploads', 1], ['download', 'downloads', 3]]},
-  {id: 'split', title: 'Copying and waiting, per second', show: seconds, series: [['copying', 'copying', 1], ['waiting', 'queued', 4]], stacked: true, fill: true, none: noCopies},
+  {
+    id: 'pools',
+    title: 'Memory of pools',
+    show: bytes,
+    binary: true,
+    series: [['reserved', 'reserved', 2], ['used', 'used', 1]],
+    fill: true
+  },
+  {
+    id: 'rates',
+    title: 'Transfers',
+    show: rate,
+    binary: true,
+    series: [['upload', 'uploads', 1], ['download', 'downloads', 3]]
+  },
+  {
+    id: 'split',
+    title: 'Copying and waiting, per second',
+    show: seconds,
+    series: [['copying', 'copying', 1], ['waiting', 'queued', 4]],
+    stacked: true,
+    fill: true,
+    none: noCopies
+  },
 ];
 
 // Axis limits that are round in the displayed unit.
@@ -84,10 +108,12 @@ export class Plot {
     this.details.addEventListener('toggle', () => this.write());
     this.plot = el('div', {class: 'plot'}, this.canvas);
     this.none = el('p', {class: 'none quiet', hidden: true});
-    parent.append(el('figure', {}, el('figcaption', {}, el('h3', {}, spec.title), this.summary), this.plot, this.none, this.details));
+    parent.append(el(
+      'figure', {}, el('figcaption', {}, el('h3', {}, spec.title), this.summary), this.plot, this.none, this.details));
     this.lines = [];
     if (window.Chart) {
-      this.chart = new window.Chart(this.canvas, {type: 'line', data: {datasets: []}, options: optionsOf(spec), plugins: [restartLines]});
+      this.chart = new window.Chart(
+        this.canvas, {type: 'line', data: {datasets: []}, options: optionsOf(spec), plugins: [restartLines]});
     }
   }
 
@@ -109,8 +135,15 @@ export class Plot {
     const step = roundStep(top || (spec.binary ? 1024 : 0.001), spec.binary);
     this.style();
     chart.data.datasets = lines.map((line) => ({
-      label: line.label, data: line.points, borderColor: colour(line.colour), backgroundColor: `${colour(line.colour)}33`,
-      borderWidth: 1.5, pointRadius: 0, pointHitRadius: 8, fill: spec.stacked ? 'stack' : Boolean(spec.fill), spanGaps: false,
+      label: line.label,
+      data: line.points,
+      borderColor: colour(line.colour),
+      backgroundColor: `${colour(line.colour)}33`,
+      borderWidth: 1.5,
+      pointRadius: 0,
+      pointHitRadius: 8,
+      fill: spec.stacked ? 'stack' : Boolean(spec.fill),
+      spanGaps: false,
     }));
     chart.options.restarts = restarts;
     Object.assign(chart.options.scales.x, {min: now - range_s * 1000, max: now});
@@ -149,9 +182,11 @@ export class Plot {
     const times = this.lines.length ? this.lines[0].points : [];
     const every = Math.max(1, Math.ceil(times.length / ROWS));
     const picked = times.map((_, i) => i).filter((i) => (times.length - 1 - i) % every === 0).reverse();
-    const heads = ['Time', ...this.lines.map((line) => line.label)].map((text, i) => el('th', {scope: 'col', class: i ? 'number' : null}, text));
+    const heads = ['Time', ...this.lines.map((line) => line.label)].map(
+      (text, i) => el('th', {scope: 'col', class: i ? 'number' : null}, text));
+    const cell = (point) => el('td', {class: 'number'}, point ? this.spec.show(point.y) : '–');
     const rows = picked.map((i) => el('tr', {}, el('th', {scope: 'row'}, stamp(times[i].x, this.range)),
-      ...this.lines.map((line) => el('td', {class: 'number'}, line.points[i] ? this.spec.show(line.points[i].y) : '–'))));
+      ...this.lines.map((line) => cell(line.points[i]))));
     this.values.replaceChildren(el('table', {}, el('caption', {}, `${this.spec.title}: values of the range`),
       el('thead', {}, el('tr', {}, ...heads)), el('tbody', {}, ...rows)));
   }
@@ -168,15 +203,20 @@ export class Charts {
   }
 
   linesOf(spec) {
-    if (spec.series) return spec.series.map(([name, label, n]) => ({label, colour: `series-${n}`, points: this.history.series(name)}));
-    return this.history.watch.devices.map((d) => ({label: `GPU ${d.index}`.replace('GPU', d.compute_capability ? 'GPU' : 'device'),
-      colour: `series-${(d.index % 8) + 1}`, points: this.history.device(d.index)}));
+    if (spec.series)
+      return spec.series.map(([name, label, n]) => ({label, colour: `series-${n}`, points: this.history.series(name)}));
+    return this.history.watch.devices.map((d) => ({
+      label: `GPU ${d.index}`.replace('GPU', d.compute_capability ? 'GPU' : 'device'),
+      colour: `series-${(d.index % 8) + 1}`,
+      points: this.history.device(d.index)
+    }));
   }
 
   draw() {
     for (const plot of this.plots) {
       const lines = this.linesOf(plot.spec);
-      plot.set(lines, this.history.shown, this.history.restarts, plot.spec.none?.(this.history.watch.devices, lines) ?? '');
+      plot.set(
+        lines, this.history.shown, this.history.restarts, plot.spec.none?.(this.history.watch.devices, lines) ?? '');
     }
   }
 }

@@ -1,6 +1,7 @@
 // Decodes the bytes of a tensor to numbers. Pure functions.
 
-// A float of eight bits with the given bits of exponent and mantissa. The formats differ in the meaning of the largest codes.
+// A float of eight bits with the given bits of exponent and mantissa. The formats differ in the meaning of the largest
+// codes.
 function small(code, {exponent, mantissa, bias, kind}) {
   const sign = code & 0x80 ? -1 : 1;
   const e = (code >> mantissa) & ((1 << exponent) - 1);
@@ -93,7 +94,15 @@ export function summary(values) {
     }
   }
   const finite = values.length - nans - infinities;
-  return {count: values.length, finite, nans, infinities, min: finite ? min : NaN, max: finite ? max : NaN, mean: finite ? sum / finite : NaN};
+  return {
+    count: values.length,
+    finite,
+    nans,
+    infinities,
+    min: finite ? min : NaN,
+    max: finite ? max : NaN,
+    mean: finite ? sum / finite : NaN
+  };
 }
 
 // [{from, to, count}]: equal steps from min to max; the last includes max. A few whole numbers get one bin each.

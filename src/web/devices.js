@@ -28,7 +28,13 @@ export class Devices {
   }
 
   card(device) {
-    const parts = {title: el('h3'), share: el('div'), memory: el('p'), health: el('p', {class: 'quiet'}), id: el('p', {class: 'quiet small'})};
+    const parts = {
+      title: el('h3'),
+      share: el('div'),
+      memory: el('p'),
+      health: el('p', {class: 'quiet'}),
+      id: el('p', {class: 'quiet small'})
+    };
     const node = el('article', {}, parts.title, parts.share, parts.memory, parts.health, parts.id);
     byId('devices').append(node);
     this.cards.set(device.index, {node, ...parts});
@@ -42,7 +48,9 @@ export class Devices {
       const sum = (what) => own.reduce((n, p) => n + p[what], 0);
       const used = d.total_bytes - d.free_bytes;
       setText(card.title, `${d.index}  ${d.name}`);
-      setText(card.memory, `${bytes(used)} of ${bytes(d.total_bytes)} in use; gpubufd: ${bytes(sum('reserved_bytes'))} reserved, ${bytes(sum('used_bytes'))} used${sum('kept_bytes') ? `, ${bytes(sum('kept_bytes'))} kept for importers` : ''}`);
+      const kept = sum('kept_bytes') ? `, ${bytes(sum('kept_bytes'))} kept for importers` : '';
+      const ours = `${bytes(sum('reserved_bytes'))} reserved, ${bytes(sum('used_bytes'))} used${kept}`;
+      setText(card.memory, `${bytes(used)} of ${bytes(d.total_bytes)} in use; gpubufd: ${ours}`);
       setText(card.health, healthText(d.health));
       setText(card.id, d.uuid);
       bar(card.share, {used: sum('used_bytes'), reserved: used, peak: 0, total: d.total_bytes});

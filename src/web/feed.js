@@ -52,7 +52,8 @@ function sentence(event) {
   if (Number.isFinite(event.bytes)) parts.push(bytes(event.bytes));
   if (typeof event.head === 'string') parts.push(`head ${event.head}`);
   for (const key of ['reason', 'detail', 'missed']) {
-    if (['string', 'number'].includes(typeof event[key])) parts.push(`${key === 'detail' ? '' : `${key} `}${event[key]}`);
+    if (['string', 'number'].includes(typeof event[key]))
+      parts.push(`${key === 'detail' ? '' : `${key} `}${event[key]}`);
   }
   return parts.filter(Boolean).join(' · ');
 }
@@ -63,8 +64,8 @@ function timeOf(at) {
 }
 
 export class Feed {
-  // heard(event) is called with every event; followed(connected) when the feed connects and when it disconnects; chosen(group) when the
-  // reader wants other events.
+  // heard(event) is called with every event; followed(connected) when the feed connects and when it disconnects;
+  // chosen(group) when the reader wants other events.
   constructor(heard, followed, chosen) {
     Object.assign(this, {heard, followed});
     this.last = '';
@@ -117,8 +118,9 @@ export class Feed {
   }
 
   add(event) {
-    const item = el('li', {'data-type': event.type, 'data-id': event.id ?? null, class: BAD.test(event.type) ? 'bad' : null},
-      el('time', {datetime: event.at}, timeOf(event.at)), ' ', el('b', {}, event.type), ' ', sentence(event));
+    const item =
+      el('li', {'data-type': event.type, 'data-id': event.id ?? null, class: BAD.test(event.type) ? 'bad' : null},
+        el('time', {datetime: event.at}, timeOf(event.at)), ' ', el('b', {}, event.type), ' ', sentence(event));
     item.hidden = !this.shown(item);
     this.log.prepend(item);
     while (this.log.children.length > KEEP) this.log.lastChild.remove();
@@ -161,7 +163,8 @@ export class Feed {
           this.say(error.status === 404 ? 'This daemon has no feed' : `No feed: ${error.message}`);
           return;
         }
-        this.say(error instanceof Gone ? 'The daemon does not answer; the feed resumes once it does' : `No feed: ${error.message}`);
+        const gone = 'The daemon does not answer; the feed resumes once it does';
+        this.say(error instanceof Gone ? gone : `No feed: ${error.message}`);
       }
       await new Promise((done) => setTimeout(done, AGAIN_MS));
     }

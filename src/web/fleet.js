@@ -1,4 +1,5 @@
-// The page at /fleet: the nodes of the fleet and the sessions that are registered, as the node that serves the page knows them.
+// The page at /fleet: the nodes of the fleet and the sessions that are registered, as the node that serves the page
+// knows them.
 import {Gone, Refused, forget, get, list} from './ask.js';
 import * as address from './address.js';
 import {byId, bytes, count, el, setText, span} from './text.js';
@@ -35,42 +36,114 @@ function urlOf(node) {
 }
 
 const nodes = new Table(byId('nodes'), {
-  caption: 'Nodes', sort: 'name', ascending: true, limit: 1000, id: (n) => n.name, empty: 'No node is registered',
+  caption: 'Nodes',
+  sort: 'name',
+  ascending: true,
+  limit: 1000,
+  id: (n) => n.name,
+  empty: 'No node is registered',
   columns: [
-    {...named('name', 'Node'), fill: (cell, n) => {
-      if (!cell.firstChild) cell.append(el('a', {rel: 'noreferrer'}));
-      const link = cell.firstChild;
-      setText(link, n.name);
-      if (urlOf(n)) link.href = `${urlOf(n).replace(/\/+$/, '')}/fleet`;
-      else link.removeAttribute('href');
-    }},
-    {key: 'state', label: 'State', value: stateOf, text: stateOf, fill: (cell, n) => {
-      setText(cell, stateOf(n));
-      cell.classList.toggle('bad', !n.alive);
-    }},
-    {key: 'share', label: 'Memory in use', value: (n) => (n.alive ? 1 - sum(n, 'free_bytes') / (sum(n, 'bytes') || 1) : -1), class: 'share', text: () => '',
-      fill: (cell, n) => bar(cell, {used: n.alive ? sum(n, 'bytes') - sum(n, 'free_bytes') : 0, reserved: 0, peak: known(n, 'committed_bytes') || 0, total: sum(n, 'bytes')})},
-    sized('free', 'Free', (n) => known(n, 'free_bytes')), sized('committed', 'Committed', (n) => known(n, 'committed_bytes')),
+    {
+      ...named('name', 'Node'),
+      fill: (cell, n) => {
+        if (!cell.firstChild) cell.append(el('a', {rel: 'noreferrer'}));
+        const link = cell.firstChild;
+        setText(link, n.name);
+        if (urlOf(n))
+          link.href = `${urlOf(n).replace(/\/+$/, '')}/fleet`;
+        else
+          link.removeAttribute('href');
+      }
+    },
+    {
+      key: 'state',
+      label: 'State',
+      value: stateOf,
+      text: stateOf,
+      fill: (cell, n) => {
+        setText(cell, stateOf(n));
+        cell.classList.toggle('bad', !n.alive);
+      }
+    },
+    {
+      key: 'share',
+      label: 'Memory in use',
+      value: (n) => (n.alive ? 1 - sum(n, 'free_bytes') / (sum(n, 'bytes') || 1) : -1),
+      class: 'share',
+      text: () => '',
+      fill: (cell, n) => bar(cell, {
+        used: n.alive ? sum(n, 'bytes') - sum(n, 'free_bytes') : 0,
+        reserved: 0,
+        peak: known(n, 'committed_bytes') || 0,
+        total: sum(n, 'bytes')
+      })
+    },
+    sized('free', 'Free', (n) => known(n, 'free_bytes')),
+    sized('committed', 'Committed', (n) => known(n, 'committed_bytes')),
     sized('memory', 'Memory', (n) => sum(n, 'bytes')),
-    {key: 'devices', label: 'Devices', number: true, value: (n) => n.devices?.length || 0, text: (n) => count(n.devices?.length || 0)},
-    {key: 'sessions', label: 'Sessions', number: true, value: (n) => sessionsOf.get(n.name) || 0, text: (n) => count(sessionsOf.get(n.name) || 0)},
-    {key: 'labels', label: 'Labels', value: (n) => labelsText(n.labels), text: (n) => labelsText(n.labels), class: 'name'},
+    {
+      key: 'devices',
+      label: 'Devices',
+      number: true,
+      value: (n) => n.devices?.length || 0,
+      text: (n) => count(n.devices?.length || 0)
+    },
+    {
+      key: 'sessions',
+      label: 'Sessions',
+      number: true,
+      value: (n) => sessionsOf.get(n.name) || 0,
+      text: (n) => count(sessionsOf.get(n.name) || 0)
+    },
+    {
+      key: 'labels',
+      label: 'Labels',
+      value: (n) => labelsText(n.labels),
+      text: (n) => labelsText(n.labels),
+      class: 'name'
+    },
     named('version', 'Version'),
   ],
 });
 
 const sessions = new Table(byId('sessions'), {
-  caption: 'Sessions', sort: 'name', ascending: true, limit: 500, id: (s) => s.name, empty: 'No session is registered',
+  caption: 'Sessions',
+  sort: 'name',
+  ascending: true,
+  limit: 500,
+  id: (s) => s.name,
+  empty: 'No session is registered',
   columns: [
-    named('name', 'Session'), named('node', 'Node'),
+    named('name', 'Session'),
+    named('node', 'Node'),
     {key: 'epoch', label: 'Epoch', number: true, value: (s) => s.epoch, text: (s) => count(s.epoch)},
-    {key: 'quota', label: 'Quota', number: true, value: (s) => s.quota?.bytes ?? Infinity, text: (s) => (s.quota?.bytes === null || s.quota?.bytes === undefined ? 'none' : bytes(s.quota.bytes))},
-    {key: 'copies', label: 'Copies at', value: (s) => s.holders?.length || 0, text: copiesOf, class: 'name', fill: (cell, s) => {
-      setText(cell, copiesOf(s));
-      cell.classList.toggle('bad', (s.holders || []).some((name) => absent.has(name)) || (s.replicas || 0) > (s.holders || []).length);
-    }},
+    {
+      key: 'quota',
+      label: 'Quota',
+      number: true,
+      value: (s) => s.quota?.bytes ?? Infinity,
+      text: (s) => (s.quota?.bytes === null || s.quota?.bytes === undefined ? 'none' : bytes(s.quota.bytes))
+    },
+    {
+      key: 'copies',
+      label: 'Copies at',
+      value: (s) => s.holders?.length || 0,
+      text: copiesOf,
+      class: 'name',
+      fill: (cell, s) => {
+        setText(cell, copiesOf(s));
+        cell.classList.toggle(
+          'bad', (s.holders || []).some((name) => absent.has(name)) || (s.replicas || 0) > (s.holders || []).length);
+      }
+    },
     named('on_partition', 'When cut off'),
-    {key: 'labels', label: 'Labels', value: (s) => labelsText(s.labels), text: (s) => labelsText(s.labels), class: 'name'},
+    {
+      key: 'labels',
+      label: 'Labels',
+      value: (s) => labelsText(s.labels),
+      text: (s) => labelsText(s.labels),
+      class: 'name'
+    },
   ],
 });
 
@@ -127,7 +200,8 @@ async function read() {
 function failed(error) {
   if (error instanceof Gone) say('gone', 'The node has not answered. The values shown are outdated.');
   else if (error instanceof Refused && error.status === 401) say('token', 'The daemon requires a token: press Token.');
-  else if (error instanceof Refused && error.status === 403) say('forbidden', `This token may not read the fleet: ${error.message}`);
+  else if (error instanceof Refused && error.status === 403)
+    say('forbidden', `This token may not read the fleet: ${error.message}`);
   else if (error instanceof Refused) say('failed', `The node has reported an error: ${error.message}`);
   else throw error;
 }

@@ -24,7 +24,8 @@ export function start(changed) {
     link.addEventListener('click', (event) => {
       if (!token()) return;
       event.preventDefault();
-      openText(link).then(() => setText(byId('foot-said'), ''), (error) => setText(byId('foot-said'), `${link.textContent}: ${error.message}`));
+      openText(link).then(() => setText(byId('foot-said'), ''),
+        (error) => setText(byId('foot-said'), `${link.textContent}: ${error.message}`));
     });
   }
 }

@@ -31,7 +31,8 @@ export function layout(shape, mode) {
   return [Math.ceil(n / columns), columns, 1];
 }
 
-// The step of each axis that a slice of a tensor with `rank` axes keeps. An index drops its axis; axes that are not named are whole.
+// The step of each axis that a slice of a tensor with `rank` axes keeps. An index drops its axis; axes that are not
+// named are whole.
 export function steps(slice, rank) {
   const parts = slice.split(',').map((part) => part.trim()).filter(Boolean);
   const dots = parts.indexOf('...');
@@ -41,8 +42,8 @@ export function steps(slice, rank) {
   return parts.filter((part) => part.includes(':')).map((part) => Number(part.split(':')[2]) || 1);
 }
 
-// {ratio, stretched}: width by height of the part of the tensor that the picture shows. Elements that a step leaves out count, so that the
-// axes keep their proportions whatever their steps.
+// {ratio, stretched}: width by height of the part of the tensor that the picture shows. Elements that a step leaves out
+// count, so that the axes keep their proportions whatever their steps.
 export function proportion(shape, slice, rank, mode) {
   const [rows, columns, depth] = layout(shape, mode);
   const own = shape.length >= 2 ? steps(slice, rank).slice(0, depth > 1 ? -1 : undefined).slice(-2) : [1, 1];

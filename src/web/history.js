@@ -2,8 +2,10 @@
 import {Gone, Refused, get} from './ask.js';
 import {WINDOW_MS, speed, thinned} from './rates.js';
 
-export const RANGES = [[300, '5 minutes'], [900, '15 minutes'], [3600, '1 hour'], [21600, '6 hours'], [86400, '24 hours'],
-  [604800, '7 days'], [2592000, '30 days']];
+export const RANGES = [
+  [300, '5 minutes'], [900, '15 minutes'], [3600, '1 hour'], [21600, '6 hours'], [86400, '24 hours'],
+  [604800, '7 days'], [2592000, '30 days']
+];
 
 const REREAD_S = 30; // meanwhile the page adds its own samples
 const UNKEPT_S = 5; // between two points if the daemon keeps no history
@@ -13,12 +15,17 @@ const most = (name) => (item) => item[name]?.max;
 const perSecond = (name) => (item) => (item[name] ? item[name].rate_per_s : null);
 
 const level = (name) => ({past: gauge(name), most: most(name), live: (samples, i) => samples[i][name]});
-const flow = (name) => ({past: perSecond(name), live: (samples, i, step_ms) => speed(samples, i, name, Math.max(WINDOW_MS, step_ms))});
+const flow = (name) =>
+  ({past: perSecond(name), live: (samples, i, step_ms) => speed(samples, i, name, Math.max(WINDOW_MS, step_ms))});
 
 // name: {past(item), most(item), live(samples, i, step_ms)}; most: the maximum within a step, if the value has one
 export const SERIES = {
-  used: level('used_bytes'), reserved: level('reserved_bytes'), upload: flow('upload_bytes'), download: flow('download_bytes'),
-  copying: flow('copy_seconds'), waiting: flow('queue_seconds'),
+  used: level('used_bytes'),
+  reserved: level('reserved_bytes'),
+  upload: flow('upload_bytes'),
+  download: flow('download_bytes'),
+  copying: flow('copy_seconds'),
+  waiting: flow('queue_seconds'),
 };
 
 function nameOf(range) {
@@ -76,7 +83,8 @@ export class History {
     return RANGES.map(([s]) => s).find((s) => s >= Math.min(age_s, this.range)) ?? this.range;
   }
 
-  // If only one of thirty days has data, its line would fill just the end of the axis: then that day is read again, in finer steps.
+  // If only one of thirty days has data, its line would fill just the end of the axis: then that day is read again, in
+  // finer steps.
   async readRange() {
     const {range} = this;
     for (;;) {
@@ -134,6 +142,7 @@ export class History {
 
   device(index) {
     const items = this.past.devices.get(index) || [];
-    return this.points(items, {past: gauge('used_bytes'), most: most('used_bytes'), live: (samples, i) => samples[i].devices[index]});
+    return this.points(
+      items, {past: gauge('used_bytes'), most: most('used_bytes'), live: (samples, i) => samples[i].devices[index]});
   }
 }

@@ -55,7 +55,8 @@ export class Lists {
   soon() {
     clearTimeout(this.timer);
     if (this.running || document.hidden) return;
-    this.timer = setTimeout(() => this.read(), Math.max(0, Math.max(this.next, Math.min(this.due, this.allAt)) - Date.now()));
+    this.timer =
+      setTimeout(() => this.read(), Math.max(0, Math.max(this.next, Math.min(this.due, this.allAt)) - Date.now()));
   }
 
   async read() {
@@ -101,7 +102,8 @@ export class Lists {
       let own = before;
       if (!same || wanted(s)) {
         own = {session: s, pools: before?.pools ?? [], buffers: []};
-        if (i < POOLS_OF_MAX && (!before || own.pools.length || poolsWanted(s))) own.pools = await this.ofSession(s, 'pools', 1000);
+        if (i < POOLS_OF_MAX && (!before || own.pools.length || poolsWanted(s)))
+          own.pools = await this.ofSession(s, 'pools', 1000);
         if (s.buffers > 0 && rows < BUFFERS_MAX) own.buffers = await this.ofSession(s, 'buffers', BUFFERS_MAX - rows);
         this.settle(s.name, own.pools.length > 0);
       }

@@ -10,9 +10,11 @@ import {colour} from './theme.js';
 const READ_MAX = 8 << 20; // bytes
 
 function aboutOf(b) {
-  return [`${b.dtype} ${axes(b.shape)}`, bytes(b.bytes), b.kind, b.mirrored && `head ${b.head}`, `generation ${b.generation}`, b.sealed && 'sealed', b.state,
-    `in ${places(b)}`, `durability ${b.durability}`, b.spill !== 'never' && `spill ${b.spill}`, b.resident && 'resident',
-    `changed ${dated(b.updated_at)}`].filter(Boolean).join(' · ');
+  return [
+    `${b.dtype} ${axes(b.shape)}`, bytes(b.bytes), b.kind, b.mirrored && `head ${b.head}`, `generation ${b.generation}`,
+    b.sealed && 'sealed', b.state, `in ${places(b)}`, `durability ${b.durability}`,
+    b.spill !== 'never' && `spill ${b.spill}`, b.resident && 'resident', `changed ${dated(b.updated_at)}`
+  ].filter(Boolean).join(' · ');
 }
 
 export class Look {
@@ -116,14 +118,20 @@ export class Look {
   async bytesOf(slice) {
     const query = slice ? `?format=raw&slice=${encodeURIComponent(slice)}` : '?format=raw';
     const stop = new AbortController();
-    const response = await ask(`${bufferPath(this.session, this.name)}/data${query}`, {more: {Accept: 'application/octet-stream'}, signal: stop.signal});
+    const response = await ask(`${bufferPath(this.session, this.name)}/data${query}`,
+      {more: {Accept: 'application/octet-stream'}, signal: stop.signal});
     const n = Number(response.headers.get('Content-Length'));
     if (n > READ_MAX) {
       stop.abort();
-      throw new Error(`This slice has ${bytes(n)}; at most ${bytes(READ_MAX)} are read. Choose a larger step, such as ::8, or a part, such as 0:512`);
+      throw new Error(`This slice has ${bytes(n)}; at most ${bytes(READ_MAX)} are read. `
+        + 'Choose a larger step, such as ::8, or a part, such as 0:512');
     }
     const shape = response.headers.get('Gpubuf-Shape');
-    return {data: await response.arrayBuffer(), shape: shape ? shape.split(',').map(Number) : [], generation: response.headers.get('Gpubuf-Generation')};
+    return {
+      data: await response.arrayBuffer(),
+      shape: shape ? shape.split(',').map(Number) : [],
+      generation: response.headers.get('Gpubuf-Generation')
+    };
   }
 
   async read() {
@@ -143,8 +151,10 @@ export class Look {
       this.total = this.buffer.shape.reduce((n, x) => n * x, 1);
       const n = this.values.length;
       const part = n < this.total;
-      this.say(`Read ${part ? `${this.which(slice)}${count(n)} of ${count(this.total)}` : `all ${count(n)}`} elements (${axes(shape)}), ${bytes(data.byteLength)} of ${bytes(this.buffer.bytes)}, `
-        + `of generation ${generation}.${part ? ' Minimum, maximum, mean and counts are of this part only.' : ''}`);
+      const which = part ? `${this.which(slice)}${count(n)} of ${count(this.total)}` : `all ${count(n)}`;
+      const size = `${bytes(data.byteLength)} of ${bytes(this.buffer.bytes)}`;
+      this.say(`Read ${which} elements (${axes(shape)}), ${size}, of generation ${generation}.`
+        + (part ? ' Minimum, maximum, mean and counts are of this part only.' : ''));
       this.draw();
     } catch (error) {
       this.blank();
@@ -164,7 +174,8 @@ export class Look {
     if (s.infinities) rows.push(['infinite', count(s.infinities)]);
     const of = s.count < this.total ? ' of this part' : '';
     byId('look-shown').hidden = false;
-    byId('look-numbers').replaceChildren(...rows.map(([k, v]) => el('div', {}, el('dt', {}, k + of), el('dd', {id: `look-${k}`}, v))));
+    const term = ([k, v]) => el('div', {}, el('dt', {}, k + of), el('dd', {id: `look-${k}`}, v));
+    byId('look-numbers').replaceChildren(...rows.map(term));
     this.drawPicture();
     this.drawHistogram();
   }
@@ -175,33 +186,59 @@ export class Look {
     const [rows, columns, depth] = layout(this.shape, mode);
     Object.assign(this, {rows, columns, depth: mode === 'rgb' ? depth : 1});
     if (!rows || !columns) return;
-    const pixels = paint(this.values, {rows, columns, depth, mode, min: this.numbers.min, max: this.numbers.max, bytes: this.buffer.dtype === 'uint8'});
+    const pixels = paint(this.values,
+      {rows, columns, depth, mode, min: this.numbers.min, max: this.numbers.max, bytes: this.buffer.dtype === 'uint8'});
     this.canvas.width = columns;
     this.canvas.height = rows;
     this.canvas.getContext('2d').putImageData(new ImageData(pixels, columns, rows), 0, 0);
     const {ratio, stretched} = proportion(this.shape, this.slice, this.buffer.shape.length, mode);
     this.canvas.style.setProperty('--ratio', ratio);
     byId('look-stretched').hidden = !stretched;
-    this.canvas.setAttribute('aria-label', `Picture of ${rows} by ${columns} elements, from ${shown(this.numbers.min)} to ${shown(this.numbers.max)}. Arrow keys select single elements.`);
+    const {min, max} = this.numbers;
+    this.canvas.setAttribute('aria-label', `Picture of ${rows} by ${columns} elements, from ${shown(min)} to `
+      + `${shown(max)}. Arrow keys select single elements.`);
   }
 
   drawHistogram() {
     const wanted = Math.min(256, Math.max(2, Number(byId('look-bins').value) || 32));
     const bins = histogram(this.values, this.numbers, wanted);
     const label = (b) => (b.whole ? shown(b.from) : `${edge(b.from, b.to - b.from)} … ${edge(b.to, b.to - b.from)}`);
-    const head = el('thead', {}, el('tr', {}, el('th', {scope: 'col'}, 'Values'), el('th', {scope: 'col', class: 'number'}, 'Count')));
-    const body = bins.map((b) => el('tr', {}, el('th', {scope: 'row'}, label(b)), el('td', {class: 'number'}, count(b.count))));
-    byId('look-counts').replaceChildren(el('table', {}, el('caption', {}, 'Number of elements by value'), head, el('tbody', {}, ...body)));
+    const head = el('thead', {},
+      el('tr', {}, el('th', {scope: 'col'}, 'Values'), el('th', {scope: 'col', class: 'number'}, 'Count')));
+    const body =
+      bins.map((b) => el('tr', {}, el('th', {scope: 'row'}, label(b)), el('td', {class: 'number'}, count(b.count))));
+    const caption = el('caption', {}, 'Number of elements by value');
+    byId('look-counts').replaceChildren(el('table', {}, caption, head, el('tbody', {}, ...body)));
     const most = bins.reduce((a, b) => (b.count > a.count ? b : a), {count: 0});
-    byId('look-histogram').setAttribute('aria-label', most.count ? `Histogram of ${bins.length} bins, most of them (${count(most.count)}) at ${label(most)}` : 'Histogram without values');
+    const said = most.count
+      ? `Histogram of ${bins.length} bins, most of them (${count(most.count)}) at ${label(most)}`
+      : 'Histogram without values';
+    byId('look-histogram').setAttribute('aria-label', said);
     this.chart?.destroy();
     this.chart = null;
     if (!window.Chart || !bins.length) return;
-    const axis = {ticks: {color: colour('quiet'), maxRotation: 0, autoSkip: true, autoSkipPadding: 12}, grid: {color: colour('line'), display: false}};
+    const axis = {
+      ticks: {color: colour('quiet'), maxRotation: 0, autoSkip: true, autoSkipPadding: 12},
+      grid: {color: colour('line'), display: false}
+    };
     this.chart = new window.Chart(byId('look-histogram'), {
       type: 'bar',
-      data: {labels: bins.map((b) => (b.whole ? shown(b.from) : edge(b.from, b.to - b.from))), datasets: [{data: bins.map((b) => b.count), backgroundColor: colour('series-1'), categoryPercentage: 1, barPercentage: 0.95}]},
-      options: {animation: false, responsive: true, maintainAspectRatio: false, scales: {x: axis, y: {...axis, ticks: {...axis.ticks, callback: count, precision: 0}, beginAtZero: true}}, plugins: {legend: {display: false}}},
+      data: {
+        labels: bins.map((b) => (b.whole ? shown(b.from) : edge(b.from, b.to - b.from))),
+        datasets: [{
+          data: bins.map((b) => b.count),
+          backgroundColor: colour('series-1'),
+          categoryPercentage: 1,
+          barPercentage: 0.95
+        }]
+      },
+      options: {
+        animation: false,
+        responsive: true,
+        maintainAspectRatio: false,
+        scales: {x: axis, y: {...axis, ticks: {...axis.ticks, callback: count, precision: 0}, beginAtZero: true}},
+        plugins: {legend: {display: false}}
+      },
     });
   }
 
@@ -215,7 +252,8 @@ export class Look {
 
   pointed(event) {
     const box = this.canvas.getBoundingClientRect();
-    this.tell(Math.floor(((event.clientY - box.top) / box.height) * this.rows), Math.floor(((event.clientX - box.left) / box.width) * this.columns));
+    this.tell(Math.floor(((event.clientY - box.top) / box.height) * this.rows),
+      Math.floor(((event.clientX - box.left) / box.width) * this.columns));
   }
 
   moved(event) {

@@ -1,6 +1,9 @@
 // Converts numbers to pixels. Pure functions.
 
-const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+const VIRIDIS = [
+  [68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99],
+  [170, 220, 50], [253, 231, 37]
+];
 const NOT_A_NUMBER = [255, 0, 160];
 
 function viridis(t) {
@@ -28,8 +31,8 @@ function fill(pixels, at, colour) {
   pixels[at + 3] = 255;
 }
 
-// RGBA of rows × columns, from numbers in C order. rgb: each pixel has `depth` numbers, of which the first three are its colours:
-// bytes unchanged, other types scaled from min to max.
+// RGBA of rows × columns, from numbers in C order. rgb: each pixel has `depth` numbers, of which the first three are
+// its colours: bytes unchanged, other types scaled from min to max.
 export function paint(values, {rows, columns, depth = 1, mode, min, max, bytes}) {
   const pixels = new Uint8ClampedArray(4 * rows * columns);
   const map = mode === 'viridis' ? viridis : grey;

@@ -1,9 +1,11 @@
-// Rates of the daemon's counters. Transfers come in bursts, so a rate is meaningful over some seconds, but not between two samples.
+// Rates of the daemon's counters. Transfers come in bursts, so a rate is meaningful over some seconds, but not between
+// two samples.
 
 export const WINDOW_MS = 10000;
 const LEAST_MS = 5000; // no rate before this time has passed
 
-// The rate up to samples[i], since the newest sample that is as old as the window, or since the first after a break (null). null: too soon.
+// The rate up to samples[i], since the newest sample that is as old as the window, or since the first after a break
+// (null). null: too soon.
 export function speed(samples, i, name, window_ms = WINDOW_MS) {
   const now = samples[i];
   if (!now) return null;

@@ -8,30 +8,56 @@ import {bufferTable, poolTable} from './views.js';
 const EVERY_MS = 10000; // two readings of the history
 
 const PLOTS = [
-  {id: 'session-bytes', title: 'Memory of its buffers', show: bytes, binary: true, fill: true,
-    lines: [{label: 'in buffers', colour: 'series-1', of: (item) => item.buffer_bytes?.mean, most: (item) => item.buffer_bytes?.max}]},
-  {id: 'session-rates', title: 'Its transfers', show: rate, binary: true,
-    lines: [{label: 'uploads', colour: 'series-1', of: (item) => item.upload_bytes?.rate_per_s},
-      {label: 'downloads', colour: 'series-3', of: (item) => item.download_bytes?.rate_per_s}]},
+  {
+    id: 'session-bytes',
+    title: 'Memory of its buffers',
+    show: bytes,
+    binary: true,
+    fill: true,
+    lines: [{
+      label: 'in buffers',
+      colour: 'series-1',
+      of: (item) => item.buffer_bytes?.mean,
+      most: (item) => item.buffer_bytes?.max
+    }]
+  },
+  {
+    id: 'session-rates',
+    title: 'Its transfers',
+    show: rate,
+    binary: true,
+    lines: [
+      {label: 'uploads', colour: 'series-1', of: (item) => item.upload_bytes?.rate_per_s},
+      {label: 'downloads', colour: 'series-3', of: (item) => item.download_bytes?.rate_per_s}
+    ]
+  },
 ];
 
 const limit = (n, show) => (n === null || n === undefined ? 'no limit' : `of ${show(n)}`);
 
 function aboutOf(s) {
   const labels = Object.entries(s.labels).map(([key, value]) => `${key}=${value}`).join(' ');
-  return [labels, `durability ${s.durability}`, `spill ${s.spill}`, `priority ${s.priority}`, s.pool !== 'default' && `pool ${s.pool}`,
-    s.idle_ttl_s ? `deleted when idle for ${span(s.idle_ttl_s)}` : 'stays when idle', s.fleet && `registered, epoch ${s.fleet.epoch}`,
-    `made ${dated(s.created_at)}`, `changed ${dated(s.updated_at)}`].filter(Boolean).join(' · ');
+  return [
+    labels, `durability ${s.durability}`, `spill ${s.spill}`, `priority ${s.priority}`,
+    s.pool !== 'default' && `pool ${s.pool}`,
+    s.idle_ttl_s ? `deleted when idle for ${span(s.idle_ttl_s)}` : 'stays when idle',
+    s.fleet && `registered, epoch ${s.fleet.epoch}`, `made ${dated(s.created_at)}`, `changed ${dated(s.updated_at)}`
+  ].filter(Boolean).join(' · ');
 }
 
 function numbersOf(s, stats) {
   const {transfers, allocations, buffers, sharing} = stats;
   return [
-    ['In buffers', `${bytes(s.used_bytes)} ${limit(s.quota.bytes, bytes)}`], ['Buffers', `${count(s.buffers)} ${limit(s.quota.buffers, count)}`],
+    ['In buffers', `${bytes(s.used_bytes)} ${limit(s.quota.bytes, bytes)}`],
+    ['Buffers', `${count(s.buffers)} ${limit(s.quota.buffers, count)}`],
     ['Pinned', `${bytes(s.used_pinned_bytes)} ${limit(s.quota.pinned_bytes, bytes)}`],
     ['On disk', `${bytes(s.used_stored_bytes)} ${limit(s.quota.stored_bytes, bytes)}`],
-    ['Uploaded', bytes(transfers.upload.bytes)], ['Downloaded', bytes(transfers.download.bytes)], ['Peak', bytes(allocations.peak_bytes)],
-    ['Leases', count(sharing.leases)], ['Lost buffers', count(buffers.lost)], ['Failed allocations', count(allocations.failures)],
+    ['Uploaded', bytes(transfers.upload.bytes)],
+    ['Downloaded', bytes(transfers.download.bytes)],
+    ['Peak', bytes(allocations.peak_bytes)],
+    ['Leases', count(sharing.leases)],
+    ['Lost buffers', count(buffers.lost)],
+    ['Failed allocations', count(allocations.failures)],
   ];
 }
 
@@ -92,7 +118,8 @@ export class SessionView {
       const stats = (await get(`${sessionPath(name)}/stats`)).value;
       if (name !== this.name) return;
       setText(byId('session-about'), aboutOf(session));
-      byId('session-numbers').replaceChildren(...numbersOf(session, stats).map(([k, v]) => el('div', {}, el('dt', {}, k), el('dd', {}, v))));
+      const term = ([k, v]) => el('div', {}, el('dt', {}, k), el('dd', {}, v));
+      byId('session-numbers').replaceChildren(...numbersOf(session, stats).map(term));
       this.say('');
       await this.readHistory(name, (Date.now() - Date.parse(session.created_at)) / 1000);
     } catch (error) {

@@ -1,8 +1,8 @@
 // A table with sorting and filtering. Rows keep their elements, so that the focus stays while numbers change.
 import {el, setText} from './text.js';
 
-// columns: {key, label, value(row), text(row), number, fill(cell, row), wide}; id(row) identifies a row. open(row): the row leads somewhere;
-// its first cell is a button, described by hint(row).
+// columns: {key, label, value(row), text(row), number, fill(cell, row), wide}; id(row) identifies a row. open(row): the
+// row leads somewhere; its first cell is a button, described by hint(row).
 export class Table {
   constructor(parent, {caption, columns, id, sort, ascending = false, limit = 100, empty, open, hint}) {
     Object.assign(this, {columns, id, sort, ascending, limit, empty, open, hint, rows: [], words: [], kept: new Map()});
@@ -55,7 +55,9 @@ export class Table {
     const key = this.id(item);
     let kept = this.kept.get(key);
     if (!kept) {
-      const cells = this.columns.map((c, i) => el(i === 0 ? 'th' : 'td', {class: c.class || (c.number ? 'number' : null), scope: i === 0 ? 'row' : null}));
+      const cells = this.columns.map(
+        (c, i) =>
+          el(i === 0 ? 'th' : 'td', {class: c.class || (c.number ? 'number' : null), scope: i === 0 ? 'row' : null}));
       kept = {tr: el('tr', {class: this.open ? 'opens' : null}, ...cells), cells};
       if (this.open) kept.tr.addEventListener('click', () => this.clicked(kept.item));
       this.kept.set(key, kept);

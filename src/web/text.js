@@ -63,10 +63,12 @@ export function shape(axes) {
 export function places(buffer) {
   const at = buffer.tier ?? '–';
   if (buffer.tier === null || at === 'disk' || buffer.stored_generation === null) return at;
-  return buffer.stored_generation === buffer.generation ? `${at}, disk` : `${at}; disk has generation ${buffer.stored_generation}`;
+  if (buffer.stored_generation === buffer.generation) return `${at}, disk`;
+  return `${at}; disk has generation ${buffer.stored_generation}`;
 }
 
-// The bytes of each session's buffers by where they are, and of them those that have left their memory. null: not all buffers are listed.
+// The bytes of each session's buffers by where they are, and of them those that have left their memory. null: not all
+// buffers are listed.
 export function placesOfSessions({buffers, note}) {
   if (note.buffers) return null;
   const sums = new Map();
@@ -80,7 +82,9 @@ export function placesOfSessions({buffers, note}) {
 }
 
 export function sums(places) {
-  return places ? ['device', 'host', 'disk'].filter((at) => places[at] > 0).map((at) => `${at} ${bytes(places[at])}`).join(', ') : '';
+  return places
+    ? ['device', 'host', 'disk'].filter((at) => places[at] > 0).map((at) => `${at} ${bytes(places[at])}`).join(', ')
+    : '';
 }
 
 // A number of a tensor: enough digits to distinguish it from its neighbours.

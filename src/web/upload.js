@@ -1,11 +1,13 @@
-// Uploads a .npy file, dropped anywhere or chosen, into a buffer. XMLHttpRequest is used because fetch does not report upload progress.
+// Uploads a .npy file, dropped anywhere or chosen, into a buffer. XMLHttpRequest is used because fetch does not report
+// upload progress.
 import {byId, bytes, el, rate, setText, shape} from './text.js';
 import {bufferPath, headers, tokenRefused} from './ask.js';
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
 function nameOf(file) {
-  const name = file.name.replace(/\.npy$/i, '').replace(/[^A-Za-z0-9._-]+/g, '_').replace(/^[^A-Za-z0-9]+/, '').slice(0, 128);
+  const name =
+    file.name.replace(/\.npy$/i, '').replace(/[^A-Za-z0-9._-]+/g, '_').replace(/^[^A-Za-z0-9]+/, '').slice(0, 128);
   return name || 'tensor';
 }
 
@@ -102,9 +104,11 @@ export class Upload {
     const total = this.file.size;
     request.upload.addEventListener('progress', (event) => {
       byId('upload-progress').value = total ? event.loaded / total : 1;
-      this.say(`${bytes(event.loaded)} of ${bytes(total)}, ${rate(event.loaded / ((performance.now() - begun) / 1000))}`);
+      this.say(
+        `${bytes(event.loaded)} of ${bytes(total)}, ${rate(event.loaded / ((performance.now() - begun) / 1000))}`);
     });
-    request.addEventListener('load', () => this.ended(request, session, name, total / ((performance.now() - begun) / 1000)));
+    request.addEventListener(
+      'load', () => this.ended(request, session, name, total / ((performance.now() - begun) / 1000)));
     request.addEventListener('error', () => this.failed('The daemon did not answer; no buffer has changed'));
     request.addEventListener('abort', () => this.failed('Cancelled; no buffer has changed'));
   }
@@ -129,7 +133,8 @@ export class Upload {
       if (request.status === 401) tokenRefused(reply.detail);
     } else {
       this.busy(null);
-      this.say(`${session}/${name}: ${reply.dtype} ${shape(reply.shape || [])}, ${bytes(reply.bytes)}, generation ${reply.generation}, ${rate(speed)}`);
+      this.say(`${session}/${name}: ${reply.dtype} ${shape(reply.shape || [])}, ${bytes(reply.bytes)}, `
+        + `generation ${reply.generation}, ${rate(speed)}`);
       this.done();
     }
   }

@@ -146,7 +146,8 @@ export class Watch extends EventTarget {
     }
     if (this.settling > 0) this.settling--;
     const {running} = stats;
-    if (stats.sequence !== this.sequence || running.uploads + running.downloads + running.writes > 0) this.settling = SETTLE;
+    if (stats.sequence !== this.sequence || running.uploads + running.downloads + running.writes > 0)
+      this.settling = SETTLE;
     if (stats.sequence !== this.sequence) this.reader.changed();
     this.sequence = stats.sequence;
     this.stats = stats;
@@ -157,7 +158,8 @@ export class Watch extends EventTarget {
 
   // While a long poll waits, the numbers are unchanged.
   tick() {
-    if (this.connection === 'connected' && this.stats && Date.now() - (this.samples.at(-1)?.at ?? 0) >= 0.9 * EVERY_MS) this.sample();
+    if (this.connection === 'connected' && this.stats && Date.now() - (this.samples.at(-1)?.at ?? 0) >= 0.9 * EVERY_MS)
+      this.sample();
     this.dispatchEvent(new Event('tick'));
   }
 
