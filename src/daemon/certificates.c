@@ -57,12 +57,12 @@ static int check_together(const struct gb_options *o, struct gb_error *err) {
 }
 
 static int read_context(const struct gb_options *o, struct gb_tls_context **ret, struct gb_error *err) {
-    struct gb_tls_pair pairs[PAIRS_MAX];
+    struct gb_tls_pair_files pairs[PAIRS_MAX];
     struct gb_tls_config config = {.pairs = pairs, .pair_count = o->tls_cert.count};
     size_t i;
 
     for (i = 0; i < o->tls_cert.count; i++)
-        pairs[i] = (struct gb_tls_pair){.cert = o->tls_cert.items[i], .key = o->tls_key.items[i]};
+        pairs[i] = (struct gb_tls_pair_files){.cert = o->tls_cert.items[i], .key = o->tls_key.items[i]};
     if (o->tls_client_ca[0] != '\0')
         config.client_ca = o->tls_client_ca;
     return gb_tls_context_new(&config, ret, err);

@@ -44,7 +44,7 @@ static int add(struct gb_tls_names *names, const struct gb_tls_name *name, struc
     if (has(names, name))
         return 0;
     items = realloc(names->items, (names->count + 1) * sizeof(*items));
-    if (items == NULL)
+    if (!items)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     names->items = items;
     items[names->count++] = *name;
@@ -56,7 +56,7 @@ int gb_tls_names_add_others(struct gb_tls_names *names, const struct gb_tls_name
     size_t i;
 
     for (i = 0; i < from->count; i++) {
-        if (!has(without, &from->items[i]) && add(names, &from->items[i], err) != 0)
+        if (!has(without, &from->items[i]) && add(names, &from->items[i], err) < 0)
             return -1;
     }
     return 0;
@@ -91,7 +91,7 @@ static bool read_address(const char *text, struct gb_tls_name *ret) {
         ret->address_bytes = 16;
     else
         return false;
-    return inet_ntop(ret->address_bytes == 4 ? AF_INET : AF_INET6, ret->address, ret->text, sizeof(ret->text)) != NULL;
+    return inet_ntop(ret->address_bytes == 4 ? AF_INET : AF_INET6, ret->address, ret->text, sizeof(ret->text));
 }
 
 int gb_tls_names_add_host(struct gb_tls_names *names, const char *text, struct gb_error *err) {
@@ -133,47 +133,47 @@ static int add_own_names(struct gb_tls_names *names, struct gb_error *err) {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_CANONNAME};
     char host[GB_TLS_NAME_SIZE];
     struct addrinfo *found = NULL;
-    int rc;
+    int r;
 
     if (gethostname(host, sizeof(host)) != 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "this machine does not tell its name: give --name");
     host[sizeof(host) - 1] = '\0';
-    rc = add_if_host(names, host, err);
-    if (rc == 0 && getaddrinfo(host, NULL, &hints, &found) == 0 && found->ai_canonname != NULL)
-        rc = add_if_host(names, found->ai_canonname, err);
-    if (found != NULL)
+    r = add_if_host(names, host, err);
+    if (r == 0 && getaddrinfo(host, NULL, &hints, &found) == 0 && found->ai_canonname)
+        r = add_if_host(names, found->ai_canonname, err);
+    if (found)
         freeaddrinfo(found);
-    return rc == 0 ? add_if_host(names, "localhost", err) : -1;
+    return r == 0 ? add_if_host(names, "localhost", err) : -1;
 }
 
-/* The text of an address that others may use as it stands; false for link-local and unspecified addresses. */
+/* The text of an address that others may use as it stands; false for link-local addresses and other families. */
 static bool text_of(const struct sockaddr *address, char *ret, size_t size) {
     const struct sockaddr_in6 *six = (const void *)address;
     const struct sockaddr_in *four = (const void *)address;
 
-    if (address != NULL && address->sa_family == AF_INET)
-        return inet_ntop(AF_INET, &four->sin_addr, ret, (socklen_t)size) != NULL;
-    if (address == NULL || address->sa_family != AF_INET6 || IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))
+    if (address && address->sa_family == AF_INET)
+        return inet_ntop(AF_INET, &four->sin_addr, ret, (socklen_t)size);
+    if (!address || address->sa_family != AF_INET6 || IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))
         return false;
-    return inet_ntop(AF_INET6, &six->sin6_addr, ret, (socklen_t)size) != NULL;
+    return inet_ntop(AF_INET6, &six->sin6_addr, ret, (socklen_t)size);
 }
 
 int gb_tls_names_add_machine(struct gb_tls_names *names, struct gb_error *err) {
     struct ifaddrs *all = NULL;
     const struct ifaddrs *at;
     char text[INET6_ADDRSTRLEN];
-    int rc = add_own_names(names, err);
+    int r = add_own_names(names, err);
 
-    if (rc == 0)
-        rc = gb_tls_names_add_address(names, "127.0.0.1", err);
-    if (rc == 0)
-        rc = gb_tls_names_add_address(names, "::1", err);
-    if (rc == 0 && getifaddrs(&all) == 0) {
-        for (at = all; at != NULL && rc == 0; at = at->ifa_next) {
+    if (r == 0)
+        r = gb_tls_names_add_address(names, "127.0.0.1", err);
+    if (r == 0)
+        r = gb_tls_names_add_address(names, "::1", err);
+    if (r == 0 && getifaddrs(&all) == 0) {
+        for (at = all; at && r == 0; at = at->ifa_next) {
             if ((at->ifa_flags & IFF_UP) != 0 && text_of(at->ifa_addr, text, sizeof(text)))
-                rc = gb_tls_names_add_address(names, text, err);
+                r = gb_tls_names_add_address(names, text, err);
         }
         freeifaddrs(all);
     }
-    return rc;
+    return r;
 }

@@ -30,7 +30,7 @@ static int tls_error(struct gb_error *err, const char *call, int number) {
 static struct gb_tls_pair *tls_pair_new(struct gb_error *err) {
     struct gb_tls_pair *pair = calloc(1, sizeof(*pair));
 
-    if (pair == NULL || gnutls_x509_crt_init(&pair->crt) < 0 || gnutls_x509_privkey_init(&pair->key) < 0) {
+    if (!pair || gnutls_x509_crt_init(&pair->crt) < 0 || gnutls_x509_privkey_init(&pair->key) < 0) {
         gb_tls_pair_free(pair);
         gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
         return NULL;
@@ -39,11 +39,11 @@ static struct gb_tls_pair *tls_pair_new(struct gb_error *err) {
 }
 
 void gb_tls_pair_free(struct gb_tls_pair *pair) {
-    if (pair == NULL)
+    if (!pair)
         return;
-    if (pair->crt != NULL)
+    if (pair->crt)
         gnutls_x509_crt_deinit(pair->crt);
-    if (pair->key != NULL)
+    if (pair->key)
         gnutls_x509_privkey_deinit(pair->key);
     free(pair);
 }
@@ -57,50 +57,50 @@ int64_t gb_tls_pair_until(const struct gb_tls_pair *pair) {
 /* Random, positive and never 0. */
 static int set_serial(gnutls_x509_crt_t crt, struct gb_error *err) {
     unsigned char serial[SERIAL_BYTES];
-    int rc;
+    int r;
 
-    if (gb_random(serial, sizeof(serial), err) != 0)
+    if (gb_random(serial, sizeof(serial), err) < 0)
         return -1;
     serial[0] = (unsigned char)((serial[0] & 0x7f) | 0x40);
-    rc = gnutls_x509_crt_set_serial(crt, serial, sizeof(serial));
-    return rc < 0 ? tls_error(err, "gnutls_x509_crt_set_serial", rc) : 0;
+    r = gnutls_x509_crt_set_serial(crt, serial, sizeof(serial));
+    return r < 0 ? tls_error(err, "gnutls_x509_crt_set_serial", r) : 0;
 }
 
 static int set_subject(gnutls_x509_crt_t crt, const char *common_name, struct gb_error *err) {
     size_t n = strnlen(common_name, COMMON_NAME_MAX);
-    int rc = gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, common_name, (unsigned)n);
+    int r = gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, common_name, (unsigned)n);
 
-    return rc < 0 ? tls_error(err, "gnutls_x509_crt_set_dn_by_oid", rc) : 0;
+    return r < 0 ? tls_error(err, "gnutls_x509_crt_set_dn_by_oid", r) : 0;
 }
 
 static int set_times(gnutls_x509_crt_t crt, const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
                      struct gb_error *err) {
     int64_t from = plan->now_s - GB_TLS_SLACK_S;
     int64_t until = from + (int64_t)plan->days * DAY_S - 1; /* the last second counts (RFC 5280, 4.1.2.5) */
-    int rc;
+    int r;
 
-    if (authority != NULL && until > gb_tls_pair_until(authority))
+    if (authority && until > gb_tls_pair_until(authority))
         until = gb_tls_pair_until(authority);
-    if (authority != NULL && from < (int64_t)gnutls_x509_crt_get_activation_time(authority->crt))
+    if (authority && from < (int64_t)gnutls_x509_crt_get_activation_time(authority->crt))
         from = (int64_t)gnutls_x509_crt_get_activation_time(authority->crt);
-    rc = gnutls_x509_crt_set_activation_time(crt, (time_t)from);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_expiration_time(crt, (time_t)until);
-    return rc < 0 ? tls_error(err, "gnutls_x509_crt_set_expiration_time", rc) : 0;
+    r = gnutls_x509_crt_set_activation_time(crt, (time_t)from);
+    if (r >= 0)
+        r = gnutls_x509_crt_set_expiration_time(crt, (time_t)until);
+    return r < 0 ? tls_error(err, "gnutls_x509_crt_set_expiration_time", r) : 0;
 }
 
 static int set_names(gnutls_x509_crt_t crt, const struct gb_tls_names *names, struct gb_error *err) {
     size_t i;
 
-    for (i = 0; names != NULL && i < names->count; i++) {
+    for (i = 0; names && i < names->count; i++) {
         const struct gb_tls_name *name = &names->items[i];
         bool host = name->address_bytes == 0;
-        int rc = gnutls_x509_crt_set_subject_alt_name(
+        int r = gnutls_x509_crt_set_subject_alt_name(
             crt, host ? GNUTLS_SAN_DNSNAME : GNUTLS_SAN_IPADDRESS, host ? (const void *)name->text : name->address,
             (unsigned)(host ? strlen(name->text) : name->address_bytes), GNUTLS_FSAN_APPEND);
 
-        if (rc < 0)
-            return tls_error(err, "gnutls_x509_crt_set_subject_alt_name", rc);
+        if (r < 0)
+            return tls_error(err, "gnutls_x509_crt_set_subject_alt_name", r);
     }
     return 0;
 }
@@ -108,15 +108,15 @@ static int set_names(gnutls_x509_crt_t crt, const struct gb_tls_names *names, st
 /* An authority signs certificates and no other authority; the others do what they are for and nothing else. */
 static int set_uses(gnutls_x509_crt_t crt, enum gb_tls_role role, struct gb_error *err) {
     bool authority = role == GB_TLS_AUTHORITY;
-    int rc = gnutls_x509_crt_set_basic_constraints(crt, authority, authority ? 0 : -1);
+    int r = gnutls_x509_crt_set_basic_constraints(crt, authority, authority ? 0 : -1);
 
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_key_usage(crt, authority ? GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN
-                                                          : GNUTLS_KEY_DIGITAL_SIGNATURE);
-    if (rc >= 0 && !authority)
-        rc = gnutls_x509_crt_set_key_purpose_oid(
+    if (r >= 0)
+        r = gnutls_x509_crt_set_key_usage(crt, authority ? GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN
+                                                         : GNUTLS_KEY_DIGITAL_SIGNATURE);
+    if (r >= 0 && !authority)
+        r = gnutls_x509_crt_set_key_purpose_oid(
             crt, role == GB_TLS_SERVER ? GNUTLS_KP_TLS_WWW_SERVER : GNUTLS_KP_TLS_WWW_CLIENT, 0);
-    return rc < 0 ? tls_error(err, "gnutls_x509_crt_set_key_usage", rc) : 0;
+    return r < 0 ? tls_error(err, "gnutls_x509_crt_set_key_usage", r) : 0;
 }
 
 /* The key's own id, and that of the key that signs. */
@@ -125,15 +125,15 @@ static int set_ids(gnutls_x509_crt_t crt, const struct gb_tls_pair *signer, stru
     unsigned char theirs[ID_BYTES];
     size_t own_bytes = sizeof(own);
     size_t their_bytes = sizeof(theirs);
-    int rc = gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA1, own, &own_bytes);
+    int r = gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA1, own, &own_bytes);
 
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_subject_key_id(crt, own, own_bytes);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_get_subject_key_id(signer->crt, theirs, &their_bytes, NULL);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_authority_key_id(crt, theirs, their_bytes);
-    return rc < 0 ? tls_error(err, "gnutls_x509_crt_set_authority_key_id", rc) : 0;
+    if (r >= 0)
+        r = gnutls_x509_crt_set_subject_key_id(crt, own, own_bytes);
+    if (r >= 0)
+        r = gnutls_x509_crt_get_subject_key_id(signer->crt, theirs, &their_bytes, NULL);
+    if (r >= 0)
+        r = gnutls_x509_crt_set_authority_key_id(crt, theirs, their_bytes);
+    return r < 0 ? tls_error(err, "gnutls_x509_crt_set_authority_key_id", r) : 0;
 }
 
 /* --- signing ------------------------------------------------------------------------------------------------------ */
@@ -153,17 +153,17 @@ static int check_authority(const struct gb_tls_pair *authority, int64_t now_s, s
 static int read_again(struct gb_tls_pair *pair, struct gb_error *err) {
     gnutls_datum_t der = {NULL, 0};
     gnutls_x509_crt_t crt = NULL;
-    int rc = gnutls_x509_crt_export2(pair->crt, GNUTLS_X509_FMT_DER, &der);
+    int r = gnutls_x509_crt_export2(pair->crt, GNUTLS_X509_FMT_DER, &der);
 
-    if (rc >= 0)
-        rc = gnutls_x509_crt_init(&crt);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_import(crt, &der, GNUTLS_X509_FMT_DER);
+    if (r >= 0)
+        r = gnutls_x509_crt_init(&crt);
+    if (r >= 0)
+        r = gnutls_x509_crt_import(crt, &der, GNUTLS_X509_FMT_DER);
     gnutls_free(der.data);
-    if (rc < 0) {
-        if (crt != NULL)
+    if (r < 0) {
+        if (crt)
             gnutls_x509_crt_deinit(crt);
-        return tls_error(err, "gnutls_x509_crt_import", rc);
+        return tls_error(err, "gnutls_x509_crt_import", r);
     }
     gnutls_x509_crt_deinit(pair->crt);
     pair->crt = crt;
@@ -173,35 +173,35 @@ static int read_again(struct gb_tls_pair *pair, struct gb_error *err) {
 /* Fills the certificate of a pair that has its key. */
 static int certify(struct gb_tls_pair *pair, const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
                    struct gb_error *err) {
-    const struct gb_tls_pair *signer = authority != NULL ? authority : pair;
-    int rc = gnutls_x509_crt_set_version(pair->crt, 3);
+    const struct gb_tls_pair *signer = authority ? authority : pair;
+    int r = gnutls_x509_crt_set_version(pair->crt, 3);
 
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_key(pair->crt, pair->key);
-    if (rc < 0)
-        return tls_error(err, "gnutls_x509_crt_set_key", rc);
-    if (set_serial(pair->crt, err) != 0 || set_subject(pair->crt, plan->common_name, err) != 0 ||
-        set_times(pair->crt, plan, authority, err) != 0 || set_names(pair->crt, plan->names, err) != 0 ||
-        set_uses(pair->crt, plan->role, err) != 0 || set_ids(pair->crt, signer, err) != 0)
+    if (r >= 0)
+        r = gnutls_x509_crt_set_key(pair->crt, pair->key);
+    if (r < 0)
+        return tls_error(err, "gnutls_x509_crt_set_key", r);
+    if (set_serial(pair->crt, err) < 0 || set_subject(pair->crt, plan->common_name, err) < 0 ||
+        set_times(pair->crt, plan, authority, err) < 0 || set_names(pair->crt, plan->names, err) < 0 ||
+        set_uses(pair->crt, plan->role, err) < 0 || set_ids(pair->crt, signer, err) < 0)
         return -1;
-    rc = gnutls_x509_crt_sign2(pair->crt, signer->crt, signer->key, GNUTLS_DIG_SHA256, 0);
-    return rc < 0 ? tls_error(err, "gnutls_x509_crt_sign2", rc) : read_again(pair, err);
+    r = gnutls_x509_crt_sign2(pair->crt, signer->crt, signer->key, GNUTLS_DIG_SHA256, 0);
+    return r < 0 ? tls_error(err, "gnutls_x509_crt_sign2", r) : read_again(pair, err);
 }
 
 struct gb_tls_pair *gb_tls_pair_make(const struct gb_tls_plan *plan, const struct gb_tls_pair *authority,
                                      struct gb_error *err) {
     struct gb_tls_pair *pair;
-    int rc;
+    int r;
 
-    if (authority != NULL && check_authority(authority, plan->now_s, err) != 0)
+    if (authority && check_authority(authority, plan->now_s, err) < 0)
         return NULL;
     pair = tls_pair_new(err);
-    if (pair == NULL)
+    if (!pair)
         return NULL;
-    rc = gnutls_x509_privkey_generate(pair->key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
-    if (rc < 0)
-        tls_error(err, "gnutls_x509_privkey_generate", rc);
-    if (rc < 0 || certify(pair, plan, authority, err) != 0) {
+    r = gnutls_x509_privkey_generate(pair->key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
+    if (r < 0)
+        tls_error(err, "gnutls_x509_privkey_generate", r);
+    if (r < 0 || certify(pair, plan, authority, err) < 0) {
         gb_tls_pair_free(pair);
         return NULL;
     }
@@ -217,16 +217,16 @@ static int copy_names(gnutls_x509_crt_t from, gnutls_x509_crt_t to, struct gb_er
     for (i = 0;; i++) {
         size_t n = sizeof(name);
         int type = gnutls_x509_crt_get_subject_alt_name(from, i, name, &n, NULL);
-        int rc;
+        int r;
 
         if (type == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
             return 0;
         if (type < 0)
             return tls_error(err, "gnutls_x509_crt_get_subject_alt_name", type);
-        rc = gnutls_x509_crt_set_subject_alt_name(to, (gnutls_x509_subject_alt_name_t)type, name, (unsigned)n,
-                                                  GNUTLS_FSAN_APPEND);
-        if (rc < 0)
-            return tls_error(err, "gnutls_x509_crt_set_subject_alt_name", rc);
+        r = gnutls_x509_crt_set_subject_alt_name(to, (gnutls_x509_subject_alt_name_t)type, name, (unsigned)n,
+                                                 GNUTLS_FSAN_APPEND);
+        if (r < 0)
+            return tls_error(err, "gnutls_x509_crt_set_subject_alt_name", r);
     }
 }
 
@@ -243,7 +243,7 @@ int gb_tls_pair_names(const struct gb_tls_pair *pair, struct gb_tls_names *names
         if (type == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
             return 0;
         if (type == GNUTLS_SAN_IPADDRESS && (n == 4 || n == 16) &&
-            inet_ntop(n == 4 ? AF_INET : AF_INET6, name, text, sizeof(text)) != NULL)
+            inet_ntop(n == 4 ? AF_INET : AF_INET6, name, text, sizeof(text)))
             gb_tls_names_add_address(names, text, &why);
         name[type == GNUTLS_SAN_DNSNAME ? n : 0] = '\0';
         if (type == GNUTLS_SAN_DNSNAME)
@@ -259,19 +259,19 @@ struct gb_tls_pair *gb_tls_pair_renew(const struct gb_tls_plan *plan, const stru
     char name[COMMON_NAME_MAX + 1] = "";
     size_t n = sizeof(name);
     struct gb_tls_pair *pair;
-    int rc;
+    int r;
 
-    if (check_authority(authority, plan->now_s, err) != 0 || (pair = tls_pair_new(err)) == NULL)
+    if (check_authority(authority, plan->now_s, err) < 0 || !(pair = tls_pair_new(err)))
         return NULL;
-    if (same.common_name == NULL) {
+    if (!same.common_name) {
         gnutls_x509_crt_get_dn_by_oid(old->crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, name, &n);
         same.common_name = name;
     }
-    rc = gnutls_x509_privkey_cpy(pair->key, old->key);
-    if (rc < 0)
-        tls_error(err, "gnutls_x509_privkey_cpy", rc);
-    if (rc < 0 || (!plan->only && copy_names(old->crt, pair->crt, err) != 0) ||
-        certify(pair, &same, authority, err) != 0) {
+    r = gnutls_x509_privkey_cpy(pair->key, old->key);
+    if (r < 0)
+        tls_error(err, "gnutls_x509_privkey_cpy", r);
+    if (r < 0 || (!plan->only && copy_names(old->crt, pair->crt, err) < 0) ||
+        certify(pair, &same, authority, err) < 0) {
         gb_tls_pair_free(pair);
         return NULL;
     }
@@ -291,11 +291,11 @@ static int tls_read(const char *path, gnutls_datum_t *ret, struct gb_error *err)
     FILE *file = fopen(path, "re");
     size_t n;
 
-    if (file == NULL)
+    if (!file)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be read: %s", path, strerror(errno));
     ret->data = gnutls_malloc(FILE_BYTES_MAX + 1);
-    n = ret->data != NULL ? fread(ret->data, 1, FILE_BYTES_MAX + 1, file) : 0;
-    if (ret->data == NULL || ferror(file) || n > FILE_BYTES_MAX) {
+    n = ret->data ? fread(ret->data, 1, FILE_BYTES_MAX + 1, file) : 0;
+    if (!ret->data || ferror(file) || n > FILE_BYTES_MAX) {
         gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s cannot be read: %s", path,
                      n > FILE_BYTES_MAX ? "it has more than 1 MiB" : strerror(ferror(file) ? errno : ENOMEM));
         gnutls_free(ret->data);
@@ -310,29 +310,29 @@ static int tls_read(const char *path, gnutls_datum_t *ret, struct gb_error *err)
 
 static int load_certificate(struct gb_tls_pair *pair, const char *path, struct gb_error *err) {
     gnutls_datum_t text;
-    int rc;
+    int r;
 
-    if (tls_read(path, &text, err) != 0)
+    if (tls_read(path, &text, err) < 0)
         return -1;
-    rc = gnutls_x509_crt_import(pair->crt, &text, GNUTLS_X509_FMT_PEM);
+    r = gnutls_x509_crt_import(pair->crt, &text, GNUTLS_X509_FMT_PEM);
     gnutls_free(text.data);
-    return rc < 0 ? gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s has no certificate in PEM: %s", path,
-                                 gnutls_strerror(rc))
-                  : 0;
+    return r < 0 ? gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s has no certificate in PEM: %s", path,
+                                gnutls_strerror(r))
+                 : 0;
 }
 
 static int load_key(struct gb_tls_pair *pair, const char *path, struct gb_error *err) {
     gnutls_datum_t text;
-    int rc;
+    int r;
 
-    if (tls_read(path, &text, err) != 0)
+    if (tls_read(path, &text, err) < 0)
         return -1;
-    rc = gnutls_x509_privkey_import2(pair->key, &text, GNUTLS_X509_FMT_PEM, NULL, 0);
+    r = gnutls_x509_privkey_import2(pair->key, &text, GNUTLS_X509_FMT_PEM, NULL, 0);
     gnutls_memset(text.data, 0, text.size);
     gnutls_free(text.data);
-    return rc < 0 ? gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s has no private key in PEM: %s", path,
-                                 gnutls_strerror(rc))
-                  : 0;
+    return r < 0 ? gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s has no private key in PEM: %s", path,
+                                gnutls_strerror(r))
+                 : 0;
 }
 
 static int check_match(const struct gb_tls_pair *pair, const char *certificate, const char *key, struct gb_error *err) {
@@ -351,8 +351,8 @@ static int check_match(const struct gb_tls_pair *pair, const char *certificate, 
 struct gb_tls_pair *gb_tls_pair_load(const char *certificate, const char *key, struct gb_error *err) {
     struct gb_tls_pair *pair = tls_pair_new(err);
 
-    if (pair != NULL && (load_certificate(pair, certificate, err) != 0 || load_key(pair, key, err) != 0 ||
-                         check_match(pair, certificate, key, err) != 0)) {
+    if (pair && (load_certificate(pair, certificate, err) < 0 || load_key(pair, key, err) < 0 ||
+                 check_match(pair, certificate, key, err) < 0)) {
         gb_tls_pair_free(pair);
         pair = NULL;
     }
@@ -381,25 +381,25 @@ static int write_new(const char *path, mode_t mode, const gnutls_datum_t *text, 
 
 static int write_certificate(const struct gb_tls_pair *pair, const char *path, struct gb_error *err) {
     gnutls_datum_t text = {NULL, 0};
-    int rc = gnutls_x509_crt_export2(pair->crt, GNUTLS_X509_FMT_PEM, &text);
+    int r = gnutls_x509_crt_export2(pair->crt, GNUTLS_X509_FMT_PEM, &text);
 
-    if (rc < 0)
-        return tls_error(err, "gnutls_x509_crt_export2", rc);
-    rc = write_new(path, 0644, &text, err);
+    if (r < 0)
+        return tls_error(err, "gnutls_x509_crt_export2", r);
+    r = write_new(path, 0644, &text, err);
     gnutls_free(text.data);
-    return rc;
+    return r;
 }
 
 int gb_tls_pair_save(const struct gb_tls_pair *pair, const char *certificate, const char *key, struct gb_error *err) {
     gnutls_datum_t text = {NULL, 0};
-    int rc = gnutls_x509_privkey_export2_pkcs8(pair->key, GNUTLS_X509_FMT_PEM, NULL, GNUTLS_PKCS_PLAIN, &text);
+    int r = gnutls_x509_privkey_export2_pkcs8(pair->key, GNUTLS_X509_FMT_PEM, NULL, GNUTLS_PKCS_PLAIN, &text);
 
-    if (rc < 0)
-        return tls_error(err, "gnutls_x509_privkey_export2_pkcs8", rc);
-    rc = write_new(key, 0600, &text, err);
+    if (r < 0)
+        return tls_error(err, "gnutls_x509_privkey_export2_pkcs8", r);
+    r = write_new(key, 0600, &text, err);
     gnutls_memset(text.data, 0, text.size);
     gnutls_free(text.data);
-    if (rc != 0)
+    if (r < 0)
         return -1;
     if (write_certificate(pair, certificate, err) == 0)
         return 0;
@@ -409,18 +409,18 @@ int gb_tls_pair_save(const struct gb_tls_pair *pair, const char *certificate, co
 
 int gb_tls_pair_replace(const struct gb_tls_pair *pair, const char *certificate, struct gb_error *err) {
     char *beside = NULL;
-    int rc;
+    int r;
 
     if (asprintf(&beside, "%s.new", certificate) < 0)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     unlink(beside); /* left by one that was killed */
-    rc = write_certificate(pair, beside, err);
-    if (rc == 0 && rename(beside, certificate) != 0) {
-        rc = gb_error_set(err, GB_ERR_INTERNAL, "%.200s cannot be replaced: %s", certificate, strerror(errno));
+    r = write_certificate(pair, beside, err);
+    if (r == 0 && rename(beside, certificate) != 0) {
+        r = gb_error_set(err, GB_ERR_INTERNAL, "%.200s cannot be replaced: %s", certificate, strerror(errno));
         unlink(beside);
     }
     free(beside);
-    return rc;
+    return r;
 }
 
 /* --- show --------------------------------------------------------------------------------------------------------- */
@@ -432,7 +432,7 @@ char *gb_tls_date(int64_t time_s, char ret[GB_TLS_DATE_SIZE]) {
     time_t at = (time_t)time_s;
     struct tm parts;
 
-    if (gmtime_r(&at, &parts) == NULL || strftime(ret, GB_TLS_DATE_SIZE, "%Y-%m-%d", &parts) == 0)
+    if (!gmtime_r(&at, &parts) || strftime(ret, GB_TLS_DATE_SIZE, "%Y-%m-%d", &parts) == 0)
         strcpy(ret, "?");
     return ret;
 }
@@ -562,18 +562,18 @@ static void put_key(FILE *out, gnutls_x509_crt_t crt) {
 static int read_chain(const char *path, gnutls_x509_crt_t *ret, struct gb_error *err) {
     unsigned count = CHAIN_MAX;
     gnutls_datum_t text;
-    int rc;
+    int r;
 
-    if (tls_read(path, &text, err) != 0)
+    if (tls_read(path, &text, err) < 0)
         return -1;
-    rc = gnutls_x509_crt_list_import(ret, &count, &text, GNUTLS_X509_FMT_PEM, 0);
+    r = gnutls_x509_crt_list_import(ret, &count, &text, GNUTLS_X509_FMT_PEM, 0);
     gnutls_free(text.data);
-    if (rc == GNUTLS_E_SHORT_MEMORY_BUFFER)
+    if (r == GNUTLS_E_SHORT_MEMORY_BUFFER)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s has more than %d certificates", path, CHAIN_MAX);
-    if (rc <= 0)
+    if (r <= 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%.200s has no certificate in PEM: %s", path,
-                            gnutls_strerror(rc));
-    return rc;
+                            gnutls_strerror(r));
+    return r;
 }
 
 int gb_tls_show(FILE *out, const char *path, int64_t now_s, struct gb_error *err) {

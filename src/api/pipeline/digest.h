@@ -98,9 +98,9 @@ struct gb_filters {
 int gb_filters_read(const struct gb_http_request *request, struct gb_http_response *response, struct gb_filters *ret,
                     struct gb_error *err);
 
-/* Makes inner, with the filters around it, the sink of the request. Takes inner, also on failure. inner NULL: the caller
- * has set *err. request->sink is inner again when inner's end is called. Returns BODY, or ERROR with SATURATED (too many
- * bodies are being decoded) or INTERNAL. */
+/* Makes inner, with the filters around it, the sink of the request. Takes inner, also on failure. inner NULL: the
+ * caller has set *err. request->sink is inner again when inner's end is called. Returns BODY, or ERROR with SATURATED
+ * (too many bodies are being decoded) or INTERNAL. */
 enum gb_step gb_filters_wrap(struct gb_http_request *request, const struct gb_filters *filters,
                              struct gb_http_sink *inner, struct gb_error *err);
 

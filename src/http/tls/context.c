@@ -184,7 +184,7 @@ static int read_key(const char *file, gnutls_x509_privkey_t *ret, struct gb_erro
     return r < 0 ? unreadable(file, "there is no key in PEM without a password", r, err) : 0;
 }
 
-static int use_pair(gnutls_certificate_credentials_t credentials, const struct gb_tls_pair *pair,
+static int use_pair(gnutls_certificate_credentials_t credentials, const struct gb_tls_pair_files *pair,
                     const struct chain *chain, gnutls_x509_privkey_t key, struct gb_error *err) {
     int r = gnutls_certificate_set_x509_key(credentials, chain->certs, (int)chain->count, key);
 
@@ -195,7 +195,7 @@ static int use_pair(gnutls_certificate_credentials_t credentials, const struct g
 }
 
 /* To those of all, and for itself. */
-static int keep_pair(struct gb_tls_context *context, const struct gb_tls_pair *pair, const struct chain *chain,
+static int keep_pair(struct gb_tls_context *context, const struct gb_tls_pair_files *pair, const struct chain *chain,
                      gnutls_x509_privkey_t key, struct gb_error *err) {
     struct gb_tls_named *named;
     int r;
@@ -232,7 +232,7 @@ static int check_purpose(const char *file, gnutls_x509_crt_t cert, struct gb_err
                                                                                   : "by its extended key usage");
 }
 
-static int add_pair(struct gb_tls_context *context, const struct gb_tls_pair *pair, struct gb_error *err) {
+static int add_pair(struct gb_tls_context *context, const struct gb_tls_pair_files *pair, struct gb_error *err) {
     gnutls_x509_privkey_t key = NULL;
     struct chain chain;
     int r = -1;

@@ -13,13 +13,13 @@
 #include "http/http.h"
 
 /* Files in PEM: the server's certificate with those between it and its authority, and its key. */
-struct gb_tls_pair {
+struct gb_tls_pair_files {
     const char *cert;
     const char *key;
 };
 
 struct gb_tls_config {
-    const struct gb_tls_pair *pairs; /* a client that asks for a name gets the one that has it, else the first */
+    const struct gb_tls_pair_files *pairs; /* a client that asks for a name gets the one that has it, else the first */
     size_t pair_count;
     const char *client_ca; /* PEM: who signs clients' certificates; NULL: clients are not asked for one */
 };

@@ -39,7 +39,7 @@ static int read_files(const char *cert, const char *key, const char *ca, struct 
     char cert_path[GB_TLS_PATH];
     char key_path[GB_TLS_PATH];
     char ca_path[GB_TLS_PATH];
-    struct gb_tls_pair pair = {gb_tls_path(&files, cert, cert_path), gb_tls_path(&files, key, key_path)};
+    struct gb_tls_pair_files pair = {gb_tls_path(&files, cert, cert_path), gb_tls_path(&files, key, key_path)};
     struct gb_tls_config config = {.pairs = &pair, .pair_count = 1};
 
     if (ca)
@@ -118,15 +118,17 @@ END_TEST
 START_TEST(each_has_its_expiry) {
     static const struct gb_tls_wish over = {.dn = "CN=old", .dns = "old", .from_days = -9, .to_days = -1};
     char path[4][GB_TLS_PATH];
-    struct gb_tls_pair pairs[2];
+    struct gb_tls_pair_files pairs[2];
     struct gb_tls_config config = {.pairs = pairs, .pair_count = 2};
     struct gb_tls_context *context;
     struct gb_error err = GB_ERROR_INIT;
 
     make_all();
     gb_tls_issue(&files, "old", &over, &files.root, NULL);
-    pairs[0] = (struct gb_tls_pair){gb_tls_path(&files, "good.pem", path[0]), gb_tls_path(&files, "good.key", path[1])};
-    pairs[1] = (struct gb_tls_pair){gb_tls_path(&files, "old.pem", path[2]), gb_tls_path(&files, "old.key", path[3])};
+    pairs[0] =
+        (struct gb_tls_pair_files){gb_tls_path(&files, "good.pem", path[0]), gb_tls_path(&files, "good.key", path[1])};
+    pairs[1] =
+        (struct gb_tls_pair_files){gb_tls_path(&files, "old.pem", path[2]), gb_tls_path(&files, "old.key", path[3])};
     gb_assert_ok(gb_tls_context_new(&config, &context, &err), err);
     ck_assert_int_gt(gb_tls_context_expiry(context, 0), (int64_t)time(NULL));
     ck_assert_int_lt(gb_tls_context_expiry(context, 1), (int64_t)time(NULL));

@@ -21,7 +21,7 @@ static const struct {
 static struct gb_tls_context *read_context(const char *ca, const char *second) {
     char path[5][GB_TLS_PATH];
     char name[64];
-    struct gb_tls_pair pairs[2] = {
+    struct gb_tls_pair_files pairs[2] = {
         {gb_tls_path(&files, "server.pem", path[0]), gb_tls_path(&files, "server.key", path[1])}};
     struct gb_tls_config config = {.pairs = pairs, .pair_count = 1};
     struct gb_tls_context *made = NULL;

@@ -20,7 +20,7 @@ static char room[2 * MIB];
 static void open_with(const struct gb_tls_client *client) {
     static const struct gb_tls_wish server = {.dn = "CN=server", .dns = "localhost", .from_days = -1, .to_days = 10};
     char path[2][GB_TLS_PATH];
-    struct gb_tls_pair pair;
+    struct gb_tls_pair_files pair;
     struct gb_tls_config config = {.pairs = &pair, .pair_count = 1};
     struct gb_error err = GB_ERROR_INIT;
 
