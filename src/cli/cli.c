@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "cli/files.h"
 
 #define TOKEN_BYTES 4096
 #define NODE_S 3    /* with one node of a fleet, before the next is asked */

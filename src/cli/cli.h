@@ -90,6 +90,9 @@ char *gb_cli_read_token(const char *path, const char **ret_why);
 /* Makes a client: url and socket NULL for those of the options. */
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret);
 
+/* Path with %h replaced by the host of --hosts, malloc'd. */
+char *gb_cli_host_path(const struct gb_cli *cli, const char *path);
+
 /* Opens a client that gives one node no more than a few seconds. 0, or -1 with cli->error. */
 int gb_cli_fleet_open(struct gb_cli *cli, const char *url, gpubuf_client **ret);
 
@@ -172,16 +175,6 @@ int gb_cli_show(struct gb_cli *cli, json_t *value, const struct gb_cli_column *c
 
 /* The same of a buffer after a write: one line. */
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer);
-
-/* Has the buffers of a session, or those of --prefix, evicted or loaded (action), and waits for that. The answer with
- * the session's name in it; NULL with cli->error set. The caller's. */
-json_t *gb_cli_sweep(struct gb_cli *cli, const char *session, const char *action);
-
-/* Prints an array of such answers. */
-void gb_cli_put_swept(json_t *answers);
-
-/* Nothing failed: what was skipped has no place but memory. */
-bool gb_cli_swept_all(json_t *answers);
 
 /* Takes the whole terminal, without echo and lines, and gives it back; top's and the signals'. */
 void gb_cli_terminal_take(struct gb_cli *cli);

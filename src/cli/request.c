@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/files.h"
 
 #define SAME_MS 0.001 /* the header gives three digits */
 #define NO_ITEMS "the answer has no items; is this a gpubufd?"
@@ -105,6 +104,35 @@ json_t *gb_cli_post(struct gb_cli *cli, const char *target, json_t *body) {
         return gb_cli_request(cli, "POST", target, body);
     json_decref(body);
     return NULL;
+}
+
+json_t *gb_cli_result(struct gb_cli *cli, const char *id) {
+    const struct gpubuf_answer *told;
+    json_t *operation;
+    json_t *result;
+
+    if (gpubuf_operation_wait(cli->client, id, (uint32_t)(cli->options.timeout + 0.999), &cli->error) < 0)
+        return NULL;
+    told = gpubuf_answer_of(cli->client);
+    operation = json_loadb(told->body, told->bytes, 0, NULL);
+    result = json_incref(json_object_get(operation, "result"));
+    json_decref(operation);
+    return result;
+}
+
+json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body) {
+    json_t *answer = NULL;
+    json_t *result;
+
+    if (gb_cli_settings(cli, body) == 0)
+        answer = gb_cli_request_with(cli, "POST", target, "Prefer: respond-async", body);
+    else
+        json_decref(body);
+    if (!answer || gpubuf_answer_of(cli->client)->status != 202)
+        return answer;
+    result = gb_cli_result(cli, gb_cli_text(answer, "id"));
+    json_decref(answer);
+    return result;
 }
 
 /* Moves the items of one page; *ret_cursor is that of the next, or "". */

@@ -6,7 +6,7 @@
 #include <sys/random.h>
 
 #include "base/encoding.h"
-#include "cli/fleet.h"
+#include "cli/fleet/fleet.h"
 #include "curl/request.h"
 
 #define UUID_SIZE 37 /* 8-4-4-4-12 hexadecimal digits, and a NUL */

@@ -226,14 +226,28 @@ static json_t *wait_for(struct gb_cli *cli, const struct thing *thing, const cha
     return on_stream(cli, thing, name, "/wait");
 }
 
+/* Has the buffers of a session, or those of --prefix, evicted or loaded (action), and waits for that. The answer with
+ * the session's name in it; NULL with cli->error set. */
+static json_t *sweep(struct gb_cli *cli, const char *session, const char *action) {
+    char target[GB_CLI_PATH];
+    json_t *answer;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/{}", session, action) < 0)
+        return NULL;
+    answer = gb_cli_request_long(cli, target, json_pack("{s:s}", "prefix", ""));
+    if (answer)
+        json_object_set_new(answer, "session", json_string(session));
+    return answer;
+}
+
 static json_t *evict(struct gb_cli *cli, const struct thing *thing, const char *name) {
     (void)thing;
-    return gb_cli_sweep(cli, name, "evict");
+    return sweep(cli, name, "evict");
 }
 
 static json_t *load(struct gb_cli *cli, const struct thing *thing, const char *name) {
     (void)thing;
-    return gb_cli_sweep(cli, name, "load");
+    return sweep(cli, name, "load");
 }
 
 /* What a verb prints: a table of the things, one of what was chosen for them, all of each, the devices that reach each,
@@ -307,6 +321,60 @@ static void put_access(json_t *shown) {
     }
     gb_cli_table(stdout, columns, COUNT(columns), rows);
     json_decref(rows);
+}
+
+/* Nothing failed: what was skipped has no place but memory. */
+static bool swept_all(json_t *answers) {
+    json_t *answer;
+    json_t *skip;
+    size_t i;
+    size_t k;
+
+    json_array_foreach(answers, i, answer) {
+        json_array_foreach(json_object_get(answer, "skipped"), k, skip) {
+            if (strcmp(gb_cli_text(skip, "code"), "invalid_argument") != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* What has no place outside memory is no failure. */
+static void say_why(json_t *skips) {
+    json_t *skip;
+    size_t i;
+
+    json_array_foreach(skips, i, skip) {
+        bool stays = strcmp(gb_cli_text(skip, "code"), "invalid_argument") == 0;
+
+        json_object_set_new(skip, "why", json_string(stays ? "stays in memory" : gb_cli_text(skip, "code")));
+    }
+}
+
+static void put_swept(json_t *answers) {
+    static const struct gb_cli_column columns[] = {
+        {"SESSION", "session", GB_CLI_FORM_TEXT},
+        {"MOVED", "buffers", GB_CLI_FORM_COUNT},
+        {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+        {"SKIPPED", "skipped_buffers", GB_CLI_FORM_COUNT},
+    };
+    static const struct gb_cli_column skipped[] = {
+        {"SKIPPED", "buffer", GB_CLI_FORM_TEXT},
+        {"WHY", "why", GB_CLI_FORM_TEXT},
+    };
+    json_t *answer;
+    size_t i;
+
+    gb_cli_table(stdout, columns, sizeof(columns) / sizeof(columns[0]), answers);
+    json_array_foreach(answers, i, answer) {
+        json_t *names = json_object_get(answer, "skipped");
+
+        if (json_array_size(names) == 0)
+            continue;
+        say_why(names);
+        putchar('\n');
+        gb_cli_table(stdout, skipped, sizeof(skipped) / sizeof(skipped[0]), names);
+    }
 }
 
 /* The words that --reuse takes. */
@@ -386,7 +454,7 @@ static void put(struct gb_cli *cli, const struct thing *thing, enum shown shown,
     else if (shown == SHOW_ACCESS)
         put_access(answers);
     else if (shown == SHOW_SWEPT && !cli->options.quiet)
-        gb_cli_put_swept(answers);
+        put_swept(answers);
     else if (shown == SHOW_SETTINGS && thing == &pools && !cli->options.quiet)
         put_settings(cli, answers);
     else if (shown != SHOW_SWEPT && shown != SHOW_NOTHING && !cli->options.quiet)
@@ -409,7 +477,7 @@ static int change(struct gb_cli *cli, const struct thing *thing, const struct ve
     }
     if (r == GB_CLI_DONE)
         put(cli, thing, verb->shown, answers);
-    if (r == GB_CLI_DONE && verb->shown == SHOW_SWEPT && !gb_cli_swept_all(answers))
+    if (r == GB_CLI_DONE && verb->shown == SHOW_SWEPT && !swept_all(answers))
         r = cli->options.json ? GB_CLI_FAILED : gb_cli_refused(cli, GB_CLI_FAILED, "not all buffers could be moved");
     json_decref(answers);
     return r;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/fleet.h"
+#include "cli/fleet/fleet.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define NODE "/v1/fleet/nodes/{}"

@@ -15,8 +15,8 @@
 
 #include "base/encoding.h"
 #include "base/hash.h"
-#include "cli/files.h"
 #include "cli/out.h"
+#include "cli/transfer/files.h"
 
 #define CHECKPOINT "/v1/checkpoints/{}"
 #define MANIFEST "manifest.json"

@@ -13,7 +13,7 @@
 
 #include "base/encoding.h"
 #include "cli/cli.h"
-#include "cli/files.h"
+#include "cli/transfer/files.h"
 
 #define PEEK 16                   /* bytes that tell what comes */
 #define FRONT_BYTES (1024 * 1024) /* of a pipe that are read before it is sent */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/files.h"
+#include "cli/transfer/files.h"
 
 #define POLL_MS 100 /* a pipe that takes nothing is left so often to see whether an interrupt came */
 

@@ -1,9 +1,9 @@
 /* Checkpoints: list, add, show, verify, restore, rm. A verb is a line of the table at the end: the request for one
- * checkpoint, and what a table shows of its answer. get and put are those of checkpoint_folder.c. */
+ * checkpoint, and what a table shows of its answer. get and put are those of transfer/checkpoint_folder.c. */
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/files.h"
+#include "cli/transfer/files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

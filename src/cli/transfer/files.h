@@ -17,9 +17,6 @@ void gb_cli_warn_no_archive(const struct gb_cli *cli, int fd, const char *path);
 /* get CHECKPOINT DIR, put DIR: copies the folder of a checkpoint. The exit status. */
 int gb_cli_copy_folder(struct gb_cli *cli, int argc, char **argv);
 
-/* Path with %h replaced by the host of --hosts, malloc'd. */
-char *gb_cli_host_path(const struct gb_cli *cli, const char *path);
-
 bool gb_cli_ends_in(const char *text, const char *end);
 
 #endif
