@@ -18,6 +18,7 @@ struct gb_process_look {
     uint64_t at_ns; /* 0: not asked yet */
 };
 
+struct gb_backend;
 struct gb_digests;
 struct gb_fleet;
 struct gb_handovers;
@@ -144,6 +145,21 @@ static inline bool gb_route_reads(const struct gb_route *route) {
 static inline const struct gb_route *gb_route_of(const struct gb_http_request *request) {
     return request->route->app;
 }
+
+/* What the resources give api.c beside their handlers. */
+
+/* gb_http_server_config.ended: notes the request if the audit records such. [any thread of the server, never blocks] */
+void gb_api_audit_ended(void *app, const struct gb_http_request *request, const struct gb_http_end *end);
+
+/* Fills devices, uuid and peers, which never change. Returns 0, or -1 when memory is exhausted. */
+int gb_api_read_devices(struct gb_api *api, struct gb_backend *backend);
+
+/* gb_http_server_config.feed. */
+extern const struct gb_http_feed_hooks gb_api_feed_hooks;
+
+/* The texts of /metrics that were written last, one for each format. */
+struct gb_metrics *gb_metrics_new(void);          /* NULL: memory is exhausted */
+void gb_metrics_free(struct gb_metrics *metrics); /* NULL is accepted */
 
 /* Handlers, by the names in routes.def. */
 #define GB_ROUTE(method, path, name, body, access, target, reach, key, operation, query) gb_http_handler gb_api_##name;

@@ -1,4 +1,6 @@
-/* Start, drain and stop. */
+/* The server from its start to its end: it makes the state, the loops, the transfer loops and the feed, starts their
+ * threads, drains them and joins them. Loops hand connections to each other, so that all threads end before the first
+ * loop is freed. The daemon calls this. */
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-/* Pairs of a certificate and its key for --tls-cert: made, written, read and shown. GnuTLS does the arithmetic. */
+/* Pairs of a certificate and its key for --tls-cert: made, written, read and shown. GnuTLS does the arithmetic. A key
+ * is written for its owner alone, and never over another file. The daemon's command tls calls this. */
 #include "tls/pair.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-/* Entity tags, the preconditions on them, and GETs that wait until a tag changes. */
+/* Entity tags, the preconditions on them, and GETs that wait until a tag changes. The core asks for a precondition
+ * where it makes the change, under its lock. One thread, gb-poll, compares the tags of requests that wait. */
 #include "api/pipeline/conditional.h"
 
 #include <inttypes.h>

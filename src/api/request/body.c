@@ -1,4 +1,5 @@
-/* JSON bodies: read strictly into one object with known fields, and the groups of fields that several routes have. */
+/* JSON bodies: read strictly into one object with known fields, and the groups of fields that several routes have. A
+ * field of the wrong type is refused, never ignored. Handlers call this on the request's loop. */
 #include "api/request/body.h"
 
 #include <inttypes.h>

@@ -1,6 +1,5 @@
-/* The audit of requests: which record an ended request makes, and GET /v1/audit. */
-#include "api/resources/audit.h"
-
+/* The audit of requests: which record an ended request makes, and GET /v1/audit. A record has names and numbers alone.
+ * The server reports each ended request; the store writes the records later. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* Batches: read and checked as a whole, put into waves, and run wave by wave. */
+/* POST /v1/sessions/{session}/batch: operations that are read and checked as a whole, put into waves, and run wave by
+ * wave. In one wave no operation needs the result of another: all are queued one after the other, and their changes are
+ * committed at once. */
 #include <jansson.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,9 +15,6 @@
 #include "api/request/body.h"
 #include "api/request/query.h"
 #include "base/map.h"
-
-/* POST /v1/sessions/{session}/batch. Operations run in waves. In one wave no operation needs the result of another; all
- * are queued one after the other, and their changes are committed at once. */
 
 enum gb_batch_what { GB_BATCH_CREATE, GB_BATCH_DELETE, GB_BATCH_COPY, GB_BATCH_FILL, GB_BATCH_SYNC, GB_BATCH_RELEASE };
 

@@ -1,4 +1,6 @@
-/* Checkpoints: taken, listed, restored, deleted, and their files to and from clients. */
+/* Checkpoints: taken, listed, restored, deleted, and their files to and from clients. A file that a client brings
+ * counts once the whole has arrived. Bodies go through sinks and sources on the loop of the request; the core writes
+ * and reads on threads of its own. */
 #include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
-/* Devices: what they are and how they are; what copies, allocations and pinning cost. */
-#include "api/resources/devices.h"
-
+/* Devices: what they are and how they are; what copies, allocations and pinning cost. What never changes of a device is
+ * read once, before the server starts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

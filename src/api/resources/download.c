@@ -1,4 +1,6 @@
-/* GET and HEAD .../data: which bytes in which form, and the body. */
+/* GET and HEAD .../data: which bytes in which form, and the body. The content that a download has opened stays as it is
+ * until the last byte, whatever is written meanwhile. The handler decides with the record, then again if the content
+ * was replaced before it was opened. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

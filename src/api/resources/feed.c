@@ -1,6 +1,5 @@
-/* The feed of events: listening, a page of the log, and events as text. */
-#include "api/resources/feed.h"
-
+/* GET /v1/feed: listening, a page of the log, and events as text. An event is written as text once for all listeners.
+ * The feed of the server calls the hooks here, on its thread. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

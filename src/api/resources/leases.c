@@ -1,4 +1,5 @@
-/* Leases on exported memory: what each connection holds, how a lease reaches its client, and /v1/leases. */
+/* Leases on exported memory: what each connection holds, how a lease reaches its client, and /v1/leases. A lease that
+ * its client did not get ends. share.c begins leases; the server's hooks end those of a connection. */
 #include "api/resources/leases.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* Device memory: its layout, the allocations and frees, and a snapshot as PyTorch's pages draw it. */
+/* Device memory: its layout, the allocations and frees, and a snapshot as PyTorch's pages draw it. All three are made
+ * on a thread of the core from the log of allocations and what is there now, while the request waits. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

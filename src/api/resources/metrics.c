@@ -1,6 +1,5 @@
-/* GET /metrics: the series, their labels, and the text of a snapshot, which is kept for each format. */
-#include "api/resources/metrics.h"
-
+/* GET /metrics: the series, their labels, and the text of a snapshot, which is kept for each format. Collectors that
+ * ask at short intervals get the same text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* All numbers of the daemon at one time, and the sessions that have series of their own. */
+/* All numbers of the daemon at one time, and the sessions that have series of their own: the largest, and the rest as
+ * one. metrics.c calls this, on a loop. */
 #include "api/resources/metrics_snapshot.h"
 
 #include <limits.h>

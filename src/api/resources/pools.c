@@ -1,4 +1,5 @@
-/* Pools of a session, beside the default pools of the devices, which every session sees; and the actions on one. */
+/* Pools of a session, beside the default pools of the devices, which every session sees; and the actions on one. An
+ * action on a default pool needs scope admin, because it concerns every session. */
 #include <string.h>
 
 #include "api/auth.h"

@@ -1,4 +1,6 @@
-/* PUT, PATCH and POST .../data: in one request, or in several after a broken connection. */
+/* PUT, PATCH and POST .../data: the handlers, and uploads in several requests after a broken connection
+ * (draft-ietf-httpbis-resumable-upload). An append takes up where the upload stands; bytes that a digest belies are
+ * taken back. A body in one request goes to upload.c. */
 #include "api/resources/resumable.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* Sessions of this node: made, shown, changed, deleted. In a fleet, a name is made sure of in the directory first. */
+/* Sessions of this node: made, shown, changed, deleted. In a fleet, the directory has a name before it is used here,
+ * and what the directory has given is taken back if the session cannot be made. */
 #include "api/resources/sessions.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Memory that two processes see: a buffer is mapped or exported, or memory of a client becomes a buffer. */
+/* Memory that two processes see: a buffer is mapped or exported, or memory of a client becomes a buffer. Descriptors go
+ * over the UNIX socket alone. leases.c takes a lease to its client. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

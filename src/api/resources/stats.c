@@ -1,4 +1,5 @@
-/* Statistics of the daemon, of a session, of a pool and of a device, now or over time. */
+/* Statistics of the daemon, of a session, of a pool and of a device, now or over time. The daemon's present numbers are
+ * kept as one text for many clients; numbers of the past are read on a thread of the store while the request waits. */
 #include <math.h>
 #include <stdlib.h>
 

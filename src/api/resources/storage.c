@@ -1,4 +1,5 @@
-/* Bytes on disk: store, load, the state of the disk, and its scrubs. */
+/* Bytes on disk: store, load, the state of the disk, and its scrubs. The core does the work; a request waits for its
+ * call. */
 #include <string.h>
 
 #include "api/context.h"

@@ -1,4 +1,4 @@
-/* Streams of a session, the wait for all of them, and events. */
+/* Streams of a session, the wait for all of them, holds, and events. A PUT of a stream that is there confirms it. */
 #include "api/context.h"
 #include "api/pipeline/async.h"
 #include "api/pipeline/list.h"

@@ -1,4 +1,5 @@
-/* /v1/sessions/{session}/tensors: many buffers as one safetensors file, in and out. */
+/* /v1/sessions/{session}/tensors: many buffers as one safetensors file, in and out. A file that comes in changes all of
+ * its buffers or none; a file that goes out has all of them as of one moment. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* What one client may take: requests, uploads, listeners and failures, by its token, user or address. */
+/* What one client may take: requests, bytes, uploads, waits, listeners and failures. A client is a token, a user of a
+ * UNIX socket or an address; its record stands in a table of fixed size, whose locks are leaves. The loops call this
+ * for each request that has a bound. */
 #include "http/limits/limits.h"
 
 #include <inttypes.h>

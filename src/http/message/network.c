@@ -1,4 +1,5 @@
-/* Addresses and networks as text, and the PROXY protocol's header. */
+/* Addresses and networks as text, the client's address that a trusted proxy names, and the header of the PROXY
+ * protocol. Pure. The daemon reads its options with it, loops the addresses of their clients. */
 #include "http/message/network.h"
 
 #include <arpa/inet.h>

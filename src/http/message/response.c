@@ -1,4 +1,5 @@
-/* The head of an answer and its body in memory; answers that are made once; problems (RFC 9457). */
+/* A response as a value: its fields, answers that are made once and shared, the fields of CORS, the head as it is sent,
+ * problem documents (RFC 9457), and the sink of a small body. Handlers fill responses; the loops send them. */
 #include "http/message/response.h"
 
 #include <stdarg.h>

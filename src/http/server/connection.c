@@ -1,4 +1,5 @@
-/* The connections of an HTTP loop: how they are accepted, announced by a proxy, begin and end. */
+/* The connections of an HTTP loop: how they are accepted, announced by a proxy, begin and end. Each has a place among
+ * those of the server, from its accept to its end. The event loop and libmicrohttpd call this, on the loop's thread. */
 #include "http/server/connection.h"
 
 #include <errno.h>

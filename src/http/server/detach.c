@@ -1,4 +1,6 @@
-/* Takes a connection out of libmicrohttpd, with the bytes that were read behind the head. On the loop's thread. */
+/* Takes a connection out of libmicrohttpd, for a transfer loop or the feed, with the bytes that were read behind the
+ * head. libmicrohttpd is left with a dead socket, and forgets the connection. request.c calls this, on the loop's
+ * thread. */
 #include "http/server/detach.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* How other threads reach a loop: wakes of its requests, and descriptors that they hand to it. */
+/* What comes to a loop from other threads and from clients: wakes of its requests, and descriptors that clients hand
+ * over. A wake never blocks, and holds a reference until its loop has visited it. Any thread wakes; the loop alone
+ * visits. */
 #include "http/server/mailbox.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* A connection whose body or answer is long, on a transfer loop: it reads, it writes, and it keeps the pace. */
+/* A connection whose body or answer is long, on a transfer loop: it reads the body, writes the answer, reads the next
+ * head, and keeps the pace that its client may have. transfer_loop.c calls this, on its thread. */
 #include "http/server/transfer.h"
 
 #include <errno.h>
