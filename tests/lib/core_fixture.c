@@ -270,6 +270,21 @@ int core_buffer_get(struct gb_core *core, const char *session, const char *name,
     return gb_buffer_get(core, &at, ret, err);
 }
 
+struct gb_session_params core_session_params(const char *name) {
+    return (struct gb_session_params){.name = core_name(name)};
+}
+
+int core_list_buffer(void *listing, const struct gb_buffer_rec *rec, struct gb_error *err) {
+    struct core_listing *l = listing;
+
+    (void)err;
+    ck_assert_int_gt(rec->id, l->last_id);
+    l->last_id = rec->id;
+    strcat(l->text, rec->name.s);
+    strcat(l->text, " ");
+    return 0;
+}
+
 /* --- transfers ---------------------------------------------------------------------------------------------------- */
 
 struct gb_upload_params core_upload_params(const char *session, const char *name, uint64_t bytes) {
@@ -392,6 +407,14 @@ int core_download(struct gb_core *core, const char *session, const char *name, u
     return r;
 }
 
+int core_reading_open(struct core_reading *r, struct core_fixture *f, const char *name, struct gb_error *err) {
+    struct gb_name s = core_name("default");
+    struct gb_name b = core_name(name);
+
+    core_wake_init(&r->wake);
+    return gb_download_open(f->core, &s, &b, &s, core_waker(&r->wake), &r->download, err);
+}
+
 void core_bytes(unsigned seed, void *out, size_t n) {
     uint32_t x = seed * 2654435761u + 1;
     unsigned char *at = out;
@@ -405,7 +428,7 @@ void core_bytes(unsigned seed, void *out, size_t n) {
 
 /* --- the gate ----------------------------------------------------------------------------------------------------- */
 
-static void wait_at_gate(void *arg) {
+void core_gate_wait(void *arg) {
     struct core_gate *gate = arg;
 
     sem_post(&gate->entered);
@@ -422,7 +445,7 @@ void core_gate_close(struct core_gate *gate, struct core_fixture *f, const char 
     sem_init(&gate->entered, 0, 0);
     sem_init(&gate->opened, 0, 0);
     ck_assert_ptr_nonnull(gb_core_stream_part(s->standard, 0));
-    gb_assert_ok(gb_stream_call(f->backend, gb_core_stream_part(s->standard, 0), wait_at_gate, gate, &err), err);
+    gb_assert_ok(gb_stream_call(f->backend, gb_core_stream_part(s->standard, 0), core_gate_wait, gate, &err), err);
     while (sem_wait(&gate->entered) < 0)
         continue;
     gb_session_unref(s);

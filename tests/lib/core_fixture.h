@@ -108,6 +108,17 @@ int core_buffer_delete(struct gb_core *core, const char *session, const char *na
 int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,
                     struct gb_error *err);
 
+struct gb_session_params core_session_params(const char *name);
+
+/* What a list visits: the names, with a blank after each, in the order of the ids. core_list_buffer visits buffers. */
+struct core_listing {
+    char text[400];
+    unsigned count;
+    unsigned stop_at;
+    int64_t last_id;
+};
+int core_list_buffer(void *listing, const struct gb_buffer_rec *rec, struct gb_error *err);
+
 /* uint8, one dimension. */
 struct gb_upload_params core_upload_params(const char *session, const char *name, uint64_t bytes);
 
@@ -124,6 +135,13 @@ int core_download(struct gb_core *core, const char *session, const char *name, u
                   struct gb_error *err);
 int core_download_read(struct gb_download *download, struct core_wake *w, void *out, size_t n, struct gb_error *err);
 
+/* A download of a buffer of the session "default", which the test ends. */
+struct core_reading {
+    struct gb_download *download;
+    struct core_wake wake;
+};
+int core_reading_open(struct core_reading *r, struct core_fixture *f, const char *name, struct gb_error *err);
+
 /* Fills out with bytes that depend on seed. */
 void core_bytes(unsigned seed, void *out, size_t n);
 
@@ -136,5 +154,6 @@ struct core_gate {
 /* Blocks the stream of a session, which must have one. Returns when the stream has reached the gate. */
 void core_gate_close(struct core_gate *gate, struct core_fixture *f, const char *session);
 void core_gate_open(struct core_gate *gate);
+void core_gate_wait(void *gate); /* on the stream, until it is opened */
 
 #endif

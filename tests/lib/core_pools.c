@@ -98,6 +98,16 @@ struct gb_pool_view core_pool_look(struct core_fixture *f, const char *session, 
     return view;
 }
 
+void core_pool_assert_current(struct core_fixture *f, const char *pool) {
+    struct gb_name name = core_name("default");
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_view view;
+
+    gb_assert_ok(gb_session_get(f->core, &name, &view, &err), err);
+    ck_assert_str_eq(view.pool.s, pool);
+    gb_session_rec_done(&view.rec);
+}
+
 static int add_name(void *arg, const struct gb_pool_view *pool, struct gb_error *err) {
     char *out = arg;
 
@@ -223,14 +233,6 @@ int core_download_on(struct gb_core *core, const char *session, const char *name
     return r;
 }
 
-static void wait_at_gate(void *arg) {
-    struct core_gate *gate = arg;
-
-    sem_post(&gate->entered);
-    while (sem_wait(&gate->opened) < 0)
-        continue;
-}
-
 struct part_maker {
     struct gb_task task; /* first */
     struct gb_core_stream *stream;
@@ -266,7 +268,7 @@ void core_gate_close_on(struct core_gate *gate, struct core_fixture *f, const ch
         continue;
     sem_init(&gate->entered, 0, 0);
     sem_init(&gate->opened, 0, 0);
-    gb_assert_ok(gb_stream_call(f->backend, gb_core_stream_part(m.stream, device), wait_at_gate, gate, &err), err);
+    gb_assert_ok(gb_stream_call(f->backend, gb_core_stream_part(m.stream, device), core_gate_wait, gate, &err), err);
     while (sem_wait(&gate->entered) < 0)
         continue;
     gb_core_stream_unuse(m.stream);

@@ -22,6 +22,7 @@ int core_pool_get(struct gb_core *core, const char *session, const char *name, s
 /* These end the test when they fail. */
 void core_pool_plain(struct core_fixture *f, const char *session, const char *name, uint64_t max_bytes);
 struct gb_pool_view core_pool_look(struct core_fixture *f, const char *session, const char *name);
+void core_pool_assert_current(struct core_fixture *f, const char *pool); /* of the session "default" */
 const char *core_pool_names(struct core_fixture *f, const char *session,
                             char out[512]); /* a blank after each; only device 0's default */
 

@@ -163,3 +163,34 @@ struct gb_buffer_params core_kind_params(const char *name, enum gb_kind kind, ui
     p.has_kind = true;
     return p;
 }
+
+struct gb_upload_params core_mirrored(uint64_t bytes) {
+    struct gb_upload_params p = core_upload_params("default", "m", bytes);
+
+    p.buffer.mirrored = true;
+    return p;
+}
+
+void core_remove_mirrored(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_buffer_delete(f->core, "default", "m", &err), err);
+    core_until_idle(f);
+}
+
+uint64_t core_allocations(struct core_fixture *f) {
+    struct gb_core_stats stats;
+
+    gb_core_stats(f->core, &stats);
+    return stats.counters.allocations;
+}
+
+bool core_step(unsigned *failed, int r, struct gb_error *err) {
+    if (r == 0)
+        return true;
+    ck_assert_msg(err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
+                  gb_code_slug(err->code), err->detail);
+    (*failed)++;
+    *err = GB_ERROR_INIT;
+    return false;
+}

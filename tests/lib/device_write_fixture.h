@@ -48,6 +48,14 @@ void core_put_bytes(struct core_fixture *f, const char *session, const char *nam
                     void *out);
 void core_tidy(struct core_fixture *f);
 
+/* Of a mirrored buffer "m" of the session "default", and its end. */
+struct gb_upload_params core_mirrored(uint64_t bytes);
+void core_remove_mirrored(struct core_fixture *f);
+uint64_t core_allocations(struct core_fixture *f);
+
+/* Beside a fault: true if the step's r is 0. Otherwise it counts as failed, and must have failed of the device. */
+bool core_step(unsigned *failed, int r, struct gb_error *err);
+
 /* Whether the first device has memory of that kind; the second function makes a buffer of it in the session
  * "default". */
 bool core_kind_offered(struct core_fixture *f, enum gb_kind kind);

@@ -29,16 +29,9 @@ void disk_fixture_close(struct disk_fixture *f) {
     f->disk = NULL;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
 void disk_fixture_done(struct disk_fixture *f) {
     disk_fixture_close(f);
-    ck_assert_int_eq(nftw(f->top, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    gb_test_remove(f->top);
 }
 
 static unsigned found;

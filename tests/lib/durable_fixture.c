@@ -1,5 +1,7 @@
 #include "durable_fixture.h"
 
+#include <glob.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "gb_test.h"
@@ -83,4 +85,14 @@ int durable_patch(struct core_fixture *f, const char *name, enum gb_durability d
     gb_call_unref(&call->base);
     core_wake_done(&wake);
     return r;
+}
+
+void durable_find_file(struct core_fixture *f, char *ret, size_t size) {
+    glob_t found;
+
+    snprintf(ret, size, "%s/data/[0-9a-f][0-9a-f]/*", f->store.dir);
+    ck_assert_int_eq(glob(ret, 0, NULL, &found), 0);
+    ck_assert_uint_eq(found.gl_pathc, 1);
+    snprintf(ret, size, "%s", found.gl_pathv[0]);
+    globfree(&found);
 }

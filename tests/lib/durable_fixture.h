@@ -32,4 +32,7 @@ int durable_do(struct core_fixture *f, durable_fn *fn, const char *name, bool *r
 /* Gives the buffer that durability, and waits. */
 int durable_patch(struct core_fixture *f, const char *name, enum gb_durability durability, struct gb_error *err);
 
+/* The path of the one file that the disk has. */
+void durable_find_file(struct core_fixture *f, char *ret, size_t size);
+
 #endif

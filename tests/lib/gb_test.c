@@ -1,5 +1,7 @@
 #include "gb_test.h"
 
+#include <ftw.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -43,4 +45,15 @@ unsigned gb_test_stride(void) {
     long rounds = text ? strtol(text, NULL, 10) : 1;
 
     return rounds >= 4 ? 1 : 4;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+void gb_test_remove(const char *folder) {
+    ck_assert_int_eq(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
 }

@@ -19,6 +19,9 @@ void gb_test_add_loop(Suite *suite, const char *name, const TTest *test, double 
  * GB_E2E_ROUNDS=4, which check --all sets. */
 unsigned gb_test_stride(void);
 
+/* Removes a folder with all that is in it. */
+void gb_test_remove(const char *folder);
+
 /* Asserts that an expression returned 0 and prints the error otherwise. */
 #define gb_assert_ok(expr, err) ck_assert_msg((expr) == 0, "%s: %s (%s)", #expr, (err).detail, gb_code_slug((err).code))
 

@@ -1,7 +1,6 @@
 #include "store_fixture.h"
 
 #include <check.h>
-#include <ftw.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,16 +73,9 @@ void store_fixture_init(struct store_fixture *f) {
     store_fixture_open(f);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
 void store_fixture_done(struct store_fixture *f) {
     store_fixture_close(f);
-    nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    gb_test_remove(f->dir);
 }
 
 struct gb_text *store_labels(const char *text) {

@@ -6,18 +6,12 @@
 #include "core_fixture.h"
 #include "gb_test.h"
 
-static struct gb_session_params session_params(const char *name) {
-    struct gb_session_params p = {.name = core_name(name)};
-
-    return p;
-}
-
 /* --- sessions ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(sessions_are_made_changed_and_deleted) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params p = session_params("a");
+    struct gb_session_params p = core_session_params("a");
     struct gb_name name = core_name("a");
     struct gb_session_view view;
     struct gb_core_stats stats;
@@ -69,10 +63,10 @@ START_TEST(sessions_have_a_limit) {
     core_fixture_open(&f);
     for (i = 0; i < 4; i++) {
         snprintf(name, sizeof(name), "s%d", i);
-        p = session_params(name);
+        p = core_session_params(name);
         gb_assert_ok(core_session_create(f.core, &p, &err), err);
     }
-    p = session_params("more");
+    p = core_session_params("more");
     gb_assert_fails(core_session_create(f.core, &p, &err), err, GB_ERR_LIMIT_REACHED);
     gb_assert_ok(core_session_delete(f.core, "s2", &err), err);
     gb_assert_ok(core_session_create(f.core, &p, &err), err);
@@ -80,15 +74,8 @@ START_TEST(sessions_have_a_limit) {
 }
 END_TEST
 
-struct listing {
-    char text[400];
-    unsigned count;
-    unsigned stop_at;
-    int64_t last_id;
-};
-
 static int list_session(void *arg, const struct gb_session_view *view, struct gb_error *err) {
-    struct listing *l = arg;
+    struct core_listing *l = arg;
 
     ck_assert_int_gt(view->rec.id, l->last_id);
     l->last_id = view->rec.id;
@@ -97,29 +84,18 @@ static int list_session(void *arg, const struct gb_session_view *view, struct gb
     return ++l->count == l->stop_at ? gb_error_set(err, GB_ERR_INTERNAL, "enough") : 0;
 }
 
-static int list_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    struct listing *l = arg;
-
-    (void)err;
-    ck_assert_int_gt(rec->id, l->last_id);
-    l->last_id = rec->id;
-    strcat(l->text, rec->name.s);
-    strcat(l->text, " ");
-    return 0;
-}
-
 START_TEST(lists_go_by_id) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     static const char *const names[] = {"z", "m", "a", "q"};
     struct gb_name session = core_name("default");
-    struct listing l = {.text = ""};
+    struct core_listing l = {.text = ""};
     struct gb_page page = {.limit = 2};
     int i;
 
     core_fixture_init(&f, "host");
     for (i = 0; i < 4; i++) {
-        struct gb_session_params p = session_params(names[i]);
+        struct gb_session_params p = core_session_params(names[i]);
 
         gb_assert_ok(core_session_create(f.core, &p, &err), err);
         gb_assert_ok(core_buffer_create(f.core, "default", names[i], 1, 0, &err), err);
@@ -133,20 +109,20 @@ START_TEST(lists_go_by_id) {
     gb_assert_ok(gb_session_list(f.core, &page, list_session, &l, &err), err);
     ck_assert_str_eq(l.text, "default z a q ");
     ck_assert(!page.more);
-    l = (struct listing){.stop_at = 2};
+    l = (struct core_listing){.stop_at = 2};
     page = (struct gb_page){.limit = 10};
     gb_assert_fails(gb_session_list(f.core, &page, list_session, &l, &err), err, GB_ERR_INTERNAL);
-    l = (struct listing){.text = ""};
+    l = (struct core_listing){.text = ""};
     page = (struct gb_page){.limit = 2};
-    gb_assert_ok(gb_buffer_list(f.core, &session, &page, list_buffer, &l, &err), err);
+    gb_assert_ok(gb_buffer_list(f.core, &session, &page, core_list_buffer, &l, &err), err);
     ck_assert_str_eq(l.text, "z m ");
     ck_assert(page.more);
     page.after = l.last_id;
-    gb_assert_ok(gb_buffer_list(f.core, &session, &page, list_buffer, &l, &err), err);
+    gb_assert_ok(gb_buffer_list(f.core, &session, &page, core_list_buffer, &l, &err), err);
     ck_assert_str_eq(l.text, "z m q ");
     ck_assert(!page.more);
     session = core_name("none");
-    gb_assert_fails(gb_buffer_list(f.core, &session, &page, list_buffer, &l, &err), err, GB_ERR_SESSION_NOT_FOUND);
+    gb_assert_fails(gb_buffer_list(f.core, &session, &page, core_list_buffer, &l, &err), err, GB_ERR_SESSION_NOT_FOUND);
     core_fixture_done(&f);
 }
 END_TEST
@@ -171,8 +147,8 @@ static bool counted(void *arg) {
 START_TEST(idle_sessions_expire) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params p = session_params("idle");
-    struct gb_session_params stays = session_params("stays");
+    struct gb_session_params p = core_session_params("idle");
+    struct gb_session_params stays = core_session_params("stays");
     struct gb_upload_params up = core_upload_params("stays", "x", 100);
     struct gb_session_view view;
     struct gb_core_stats stats;
@@ -315,14 +291,6 @@ START_TEST(pools_are_sampled) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, 2);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core");
 
@@ -331,7 +299,7 @@ int main(void) {
     gb_test_add(suite, "lists", lists_go_by_id, 60);
     gb_test_add(suite, "expiry", idle_sessions_expire, 60);
     gb_test_add(suite, "devices", two_devices, 60);
-    add(suite, "sync", sync_waits_for_the_stream);
+    gb_test_add_loop(suite, "sync", sync_waits_for_the_stream, 120, 2);
     gb_test_add(suite, "samples", pools_are_sampled, 60);
     return gb_test_run(suite);
 }

@@ -8,30 +8,6 @@
 
 static const struct gb_locator default_pool = {{"default"}, {"default"}};
 
-static struct gb_session_params session_params(const char *name) {
-    struct gb_session_params p = {.name = core_name(name)};
-
-    return p;
-}
-
-struct listing {
-    char text[400];
-    unsigned count;
-    unsigned stop_at;
-    int64_t last_id;
-};
-
-static int list_buffer(void *arg, const struct gb_buffer_rec *rec, struct gb_error *err) {
-    struct listing *l = arg;
-
-    (void)err;
-    ck_assert_int_gt(rec->id, l->last_id);
-    l->last_id = rec->id;
-    strcat(l->text, rec->name.s);
-    strcat(l->text, " ");
-    return 0;
-}
-
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 
 START_TEST(new_buffers_are_zero) {
@@ -162,7 +138,7 @@ END_TEST
 START_TEST(records_survive_bytes_do_not) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params session = session_params("s");
+    struct gb_session_params session = core_session_params("s");
     struct gb_upload_params p = core_upload_params("s", "x", 1000);
     struct gb_buffer_rec before;
     struct gb_buffer_rec rec;
@@ -229,7 +205,7 @@ END_TEST
 START_TEST(a_session_takes_its_buffers_along) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params session = session_params("s");
+    struct gb_session_params session = core_session_params("s");
     struct gb_pool_view view;
     struct gb_core_stats stats;
     char name[16];
@@ -266,12 +242,12 @@ static bool x_is_partial(void *arg) {
 START_TEST(the_database_refuses) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params session = session_params("s");
+    struct gb_session_params session = core_session_params("s");
     struct gb_upload_params p = core_upload_params("default", "x", 1000);
     struct gb_name name = core_name("default");
     struct gb_core_stats stats;
     struct gb_buffer_rec rec;
-    struct listing l = {.text = ""};
+    struct core_listing l = {.text = ""};
     struct gb_page page = {.limit = 10, .more = true};
     char data[1000];
     char back[1000];
@@ -289,7 +265,7 @@ START_TEST(the_database_refuses) {
     gb_assert_fails(core_buffer_create(f.core, "s", "y", 10, 0, &err), err, GB_ERR_STORE_FAILED);
     p.buffer.name = core_name("z");
     gb_assert_fails(core_upload(f.core, &p, data, NULL, &err), err, GB_ERR_STORE_FAILED);
-    gb_assert_ok(gb_buffer_list(f.core, &name, &page, list_buffer, &l, &err), err);
+    gb_assert_ok(gb_buffer_list(f.core, &name, &page, core_list_buffer, &l, &err), err);
     ck_assert_str_eq(l.text, "x ");
     ck_assert(!page.more);
     p.buffer.name = core_name("x");
@@ -322,7 +298,7 @@ END_TEST
 START_TEST(buffers_have_a_limit_in_all) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_params session = session_params("s");
+    struct gb_session_params session = core_session_params("s");
     struct gb_upload_params p = core_upload_params("s", "c", 1);
 
     core_fixture_prepare(&f, specs[_i]);
@@ -339,22 +315,14 @@ START_TEST(buffers_have_a_limit_in_all) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, 2);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_buffer");
 
-    add(suite, "create", new_buffers_are_zero);
-    add(suite, "patch", patches_and_preconditions);
-    add(suite, "reload", records_survive_bytes_do_not);
-    add(suite, "session_delete", a_session_takes_its_buffers_along);
-    add(suite, "store_refuses", the_database_refuses);
-    add(suite, "buffer_limit", buffers_have_a_limit_in_all);
+    gb_test_add_loop(suite, "create", new_buffers_are_zero, 120, 2);
+    gb_test_add_loop(suite, "patch", patches_and_preconditions, 120, 2);
+    gb_test_add_loop(suite, "reload", records_survive_bytes_do_not, 120, 2);
+    gb_test_add_loop(suite, "session_delete", a_session_takes_its_buffers_along, 120, 2);
+    gb_test_add_loop(suite, "store_refuses", the_database_refuses, 120, 2);
+    gb_test_add_loop(suite, "buffer_limit", buffers_have_a_limit_in_all, 120, 2);
     return gb_test_run(suite);
 }

@@ -225,13 +225,6 @@ static void until_used(struct core_fixture *f, uint64_t bytes) {
     core_until(is_used, &w, "the bytes in use");
 }
 
-static uint64_t allocations(struct core_fixture *f) {
-    struct gb_core_stats stats;
-
-    gb_core_stats(f->core, &stats);
-    return stats.counters.allocations;
-}
-
 START_TEST(sides_are_lazy_and_grow_only) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -245,7 +238,7 @@ START_TEST(sides_are_lazy_and_grow_only) {
     core_fixture_init(&f, specs[_i]);
     create(&f, "m", 10000);
     ck_assert_uint_eq(used(&f, &pinned), 0);
-    ck_assert_uint_eq(allocations(&f), 0);
+    ck_assert_uint_eq(core_allocations(&f), 0);
     ck_assert_int_eq(attr(&f).type, GB_MEMORY_UNREGISTERED);
     core_put(f.core, &p, 1, want);
     ck_assert_uint_eq(used(&f, &pinned), 10000);
@@ -263,7 +256,7 @@ START_TEST(sides_are_lazy_and_grow_only) {
     ck_assert_uint_ne(first.device_address, 0);
     ck_assert_uint_ne(first.device_address, first.host_address);
     /* Content that is no larger is written without an allocation, and the addresses stay. */
-    n = allocations(&f);
+    n = core_allocations(&f);
     p = mirrored("m", 500);
     core_put(f.core, &p, 2, want);
     core_expect(f.core, "default", "m", want, 500);
@@ -275,16 +268,16 @@ START_TEST(sides_are_lazy_and_grow_only) {
     p = mirrored("m", 10000);
     core_put(f.core, &p, 4, want);
     gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
-    ck_assert_uint_eq(allocations(&f), n);
+    ck_assert_uint_eq(core_allocations(&f), n);
     ck_assert_uint_eq(attr(&f).device_address, first.device_address);
     ck_assert_uint_eq(attr(&f).host_address, first.host_address);
     /* Larger content allocates one side, then the other. */
     p = mirrored("m", 20000);
     core_put(f.core, &p, 5, want);
-    ck_assert_uint_eq(allocations(&f), n + 1);
+    ck_assert_uint_eq(core_allocations(&f), n + 1);
     until_used(&f, 30000);
     gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
-    ck_assert_uint_eq(allocations(&f), n + 2);
+    ck_assert_uint_eq(core_allocations(&f), n + 2);
     until_used(&f, 40000);
     core_expect(f.core, "default", "m", want, 20000);
     gb_assert_ok(core_release(f.core, "default", "m", false, true, &r, &err), err);

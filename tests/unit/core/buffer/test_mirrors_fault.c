@@ -5,20 +5,6 @@
 #include "device_write_fixture.h"
 #include "gb_test.h"
 
-static struct gb_upload_params mirrored(uint64_t bytes) {
-    struct gb_upload_params p = core_upload_params("default", "m", bytes);
-
-    p.buffer.mirrored = true;
-    return p;
-}
-
-static void remove_it(struct core_fixture *f) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    gb_assert_ok(core_buffer_delete(f->core, "default", "m", &err), err);
-    core_until_idle(f);
-}
-
 static const char *const faults[] = {"alloc", "kind_alloc", "move",     "copy",         "place_fill",
                                      "fill",  "watch",      "complete", "event_record", "event_create"};
 #define FAULTS 10
@@ -38,7 +24,7 @@ static bool step(unsigned *failed, int r, struct gb_error *err) {
 /* Not being written: a write that failed may still be tidied up after. */
 static bool settled(void *arg) {
     struct core_fixture *f = arg;
-    struct gb_upload_params p = mirrored(2000);
+    struct gb_upload_params p = core_mirrored(2000);
     struct gb_error err = GB_ERROR_INIT;
 
     return gb_upload_check(f->core, &p, &err) == 0 || err.code != GB_ERR_BUFFER_BUSY;
@@ -46,7 +32,7 @@ static bool settled(void *arg) {
 
 /* A write of a part into nothing, syncs both ways, a write of a part on the stale side. */
 static unsigned play(struct core_fixture *f) {
-    struct gb_upload_params p = mirrored(2000);
+    struct gb_upload_params p = core_mirrored(2000);
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
     unsigned failed = 0;
@@ -87,11 +73,11 @@ static bool try_fault(const char *op, unsigned n, const char *backend, unsigned 
              strstr(op, "alloc") ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue", backend);
     core_fixture_init(&f, spec);
     failed = play(&f);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     if (failed > 0) /* the fault has been */
         ck_assert_msg(play(&f) == 0, "%s: does not recover", spec);
     if (failed > 0)
-        remove_it(&f);
+        core_remove_mirrored(&f);
     met = core_fault_met(&f);
     core_fixture_done(&f);
     *sum += failed;
@@ -123,7 +109,7 @@ static bool lost(void *arg) {
 START_TEST(a_device_dies) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(1000);
+    struct gb_upload_params p = core_mirrored(1000);
 
     core_fixture_init(&f, "fault:move@2=cudaErrorIllegalAddress:host:discrete,bytes=16M");
     core_put(f.core, &p, 1, NULL);

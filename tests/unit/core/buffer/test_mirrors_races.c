@@ -10,20 +10,6 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 #define BYTES (2 * CORE_SLOT_BYTES + 77)
 
-static struct gb_upload_params mirrored(uint64_t bytes) {
-    struct gb_upload_params p = core_upload_params("default", "m", bytes);
-
-    p.buffer.mirrored = true;
-    return p;
-}
-
-static void remove_it(struct core_fixture *f) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    gb_assert_ok(core_buffer_delete(f->core, "default", "m", &err), err);
-    core_until_idle(f);
-}
-
 START_TEST(refusals) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -41,7 +27,7 @@ START_TEST(refusals) {
     gb_assert_fails(core_release(f.core, "default", "m", true, true, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
     p.buffer.mirrored = true;
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     p.buffer.kind = GB_KIND_PINNED;
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT);
     gb_assert_fails(core_create(f.core, &p.buffer, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
@@ -54,7 +40,7 @@ START_TEST(refusals) {
     gb_assert_fails(core_release(f.core, "default", "m", false, false, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
     p.buffer.pool = core_name("default.7");
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_INVALID_ARGUMENT); /* its pool cannot change */
-    remove_it(&f);
+    core_remove_mirrored(&f);
     core_fixture_done(&f);
 }
 END_TEST
@@ -62,7 +48,7 @@ END_TEST
 START_TEST(readers_and_writers) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_name s = core_name("default");
     struct gb_download *download;
     struct core_result r;
@@ -89,7 +75,7 @@ START_TEST(readers_and_writers) {
     gb_download_free(download, true);
     gb_assert_ok(core_sync(f.core, "default", "m", true, &r, &err), err);
     core_expect(f.core, "default", "m", other, BYTES);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     core_wake_done(&w);
     core_fixture_done(&f);
     free(want);
@@ -102,7 +88,7 @@ END_TEST
 START_TEST(a_sync_under_way) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_name s = core_name("default");
     struct gb_name other = core_name("side");
     struct gb_locator at = {s, p.buffer.name};
@@ -138,7 +124,7 @@ START_TEST(a_sync_under_way) {
         core_wake_done(&w);
     }
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY); /* its source */
-    p = mirrored(2 * BYTES);
+    p = core_mirrored(2 * BYTES);
     p.buffer.stream = other;
     core_put(f.core, &p, 2, want); /* larger content goes to fresh memory */
     core_gate_open(&gate);
@@ -149,7 +135,7 @@ START_TEST(a_sync_under_way) {
     core_expect(f.core, "default", "m", want, 2 * BYTES);
     gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
     ck_assert_int_eq(r.rec.head, GB_HEAD_SYNCED);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     core_fixture_done(&f);
     free(want);
 }
@@ -167,7 +153,7 @@ static bool is_partial(void *arg) {
 START_TEST(a_broken_write_is_partial) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_upload *upload;
     struct gb_buffer_rec rec;
     struct core_result r;
@@ -203,7 +189,7 @@ START_TEST(a_broken_write_is_partial) {
     ck_assert_int_eq(r.rec.state, GB_BUFFER_READY);
     memset(want, 0, BYTES);
     core_expect(f.core, "default", "m", want, BYTES);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     core_wake_done(&w);
     core_fixture_done(&f);
     free(want);
@@ -213,8 +199,8 @@ END_TEST
 START_TEST(a_restart_loses_bytes_that_were_written) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(1000);
-    struct gb_upload_params z = mirrored(1000);
+    struct gb_upload_params p = core_mirrored(1000);
+    struct gb_upload_params z = core_mirrored(1000);
     struct gb_buffer_rec rec;
     char want[1000];
 
@@ -237,7 +223,7 @@ START_TEST(a_restart_loses_bytes_that_were_written) {
     core_put(f.core, &p, 2, want);
     core_expect(f.core, "default", "m", want, 1000);
     gb_assert_ok(core_buffer_delete(f.core, "default", "z", &err), err);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     core_fixture_done(&f);
 }
 END_TEST
@@ -259,7 +245,7 @@ static void make_pool(struct core_fixture *f) {
 START_TEST(a_pool_goes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(1000);
+    struct gb_upload_params p = core_mirrored(1000);
     struct core_result r;
     char want[1000];
 
@@ -271,7 +257,7 @@ START_TEST(a_pool_goes) {
     gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
     ck_assert_str_eq(r.rec.pool.s, "default");
     core_expect(f.core, "default", "m", want, 1000);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     make_pool(&f);
     core_put(f.core, &p, 2, want);
     gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
@@ -280,7 +266,7 @@ START_TEST(a_pool_goes) {
     gb_assert_ok(remove_pool(&f, true, &err), err);
     gb_assert_ok(core_buffer_get(f.core, "default", "m", &r.rec, &err), err);
     ck_assert_int_eq(r.rec.state, GB_BUFFER_LOST);
-    remove_it(&f);
+    core_remove_mirrored(&f);
     core_fixture_done(&f);
 }
 END_TEST

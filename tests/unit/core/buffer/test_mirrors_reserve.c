@@ -10,13 +10,6 @@ static const char *const specs[] = {"host:bytes=16M", "host:discrete,bytes=16M"}
 #define BYTES 3000
 #define MORE 50000
 
-static struct gb_upload_params mirrored(uint64_t bytes) {
-    struct gb_upload_params p = core_upload_params("default", "m", bytes);
-
-    p.buffer.mirrored = true;
-    return p;
-}
-
 static struct gb_buffer_rec look(struct core_fixture *f) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec = {.labels = NULL};
@@ -55,13 +48,6 @@ static void until_charged(struct core_fixture *f, uint64_t used, uint64_t pinned
     core_until(is_charged, &w, "the bytes charged");
 }
 
-static uint64_t allocations(struct core_fixture *f) {
-    struct gb_core_stats stats;
-
-    gb_core_stats(f->core, &stats);
-    return stats.counters.allocations;
-}
-
 static void reserve(struct core_fixture *f, bool host, uint64_t bytes, struct core_result *ret) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -79,7 +65,7 @@ static void done(struct core_fixture *f) {
 START_TEST(memory_that_is_large_enough_stays) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_buffer_rec rec;
     struct core_result r;
     uint64_t n;
@@ -97,7 +83,7 @@ START_TEST(memory_that_is_large_enough_stays) {
     reserve(&f, false, MORE, &r);
     expect_sides(&r.rec, MORE, MORE);
     until_charged(&f, 2 * MORE, MORE);
-    n = allocations(&f);
+    n = core_allocations(&f);
     rec = look(&f);
     reserve(&f, true, MORE, &r);
     reserve(&f, true, 1, &r);
@@ -105,11 +91,11 @@ START_TEST(memory_that_is_large_enough_stays) {
     ck_assert_int_eq(r.rec.version, rec.version);
     core_put(f.core, &p, 1, NULL);
     gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
-    p = mirrored(MORE);
+    p = core_mirrored(MORE);
     p.to_device_side = true;
     core_put(f.core, &p, 2, NULL);
     gb_assert_ok(core_sync(f.core, "default", "m", true, &r, &err), err);
-    ck_assert_uint_eq(allocations(&f), n);
+    ck_assert_uint_eq(core_allocations(&f), n);
     until_charged(&f, 2 * MORE, MORE);
     gb_assert_ok(core_release(f.core, "default", "m", true, true, &r, &err), err);
     expect_sides(&r.rec, 0, 0);
@@ -122,7 +108,7 @@ END_TEST
 START_TEST(growing_keeps_bytes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_buffer_rec rec;
     struct core_result r;
     char want[BYTES];
@@ -159,7 +145,7 @@ START_TEST(a_sync_zeroes_what_was_reserved) {
     static const char zeros[BYTES];
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct core_result r;
 
     core_fixture_init(&f, specs[_i]);
@@ -189,7 +175,7 @@ static void refused(struct core_fixture *f, const char *name, bool host, uint64_
 START_TEST(refusals) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_upload_params plain = core_upload_params("default", "x", 10);
     struct gb_buffer_rec before;
     struct gb_buffer_rec after;
@@ -215,7 +201,7 @@ END_TEST
 START_TEST(a_mapped_side_does_not_grow) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_lease_params map;
     struct core_mapping m;
     struct core_result r;
@@ -253,7 +239,7 @@ static const struct fault {
 static bool try_fault(const struct fault *fault, unsigned n) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_upload_params p = mirrored(BYTES);
+    struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_buffer_rec before;
     struct gb_buffer_rec after;
     struct core_result r;

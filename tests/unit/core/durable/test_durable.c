@@ -350,17 +350,6 @@ START_TEST(test_faults) {
 }
 END_TEST
 
-/* The path of the one file. */
-static void find_file(struct core_fixture *f, char *ret, size_t size) {
-    glob_t found;
-
-    snprintf(ret, size, "%s/data/[0-9a-f][0-9a-f]/*", f->store.dir);
-    ck_assert_int_eq(glob(ret, 0, NULL, &found), 0);
-    ck_assert_uint_eq(found.gl_pathc, 1);
-    snprintf(ret, size, "%s", found.gl_pathv[0]);
-    globfree(&found);
-}
-
 START_TEST(test_damage) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;
@@ -370,7 +359,7 @@ START_TEST(test_damage) {
     durable_open(&f, "host");
     durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
     core_fixture_close(&f);
-    find_file(&f, path, sizeof(path));
+    durable_find_file(&f, path, sizeof(path));
     file = fopen(path, "r+b");
     ck_assert(file && fseek(file, 4096 + 2 * 1024 * 1024 + 7, SEEK_SET) == 0);
     core_bytes(1, durable_sent, LARGE);
@@ -395,7 +384,7 @@ START_TEST(test_missing_file_is_lost_until_it_returns) {
 
     durable_open(&f, "host");
     durable_put_ok(&f, "x", 1, LARGE, GB_DURABILITY_SYNC);
-    find_file(&f, from, sizeof(from));
+    durable_find_file(&f, from, sizeof(from));
     snprintf(to, sizeof(to), "%s/aside", f.store.dir);
     core_fixture_close(&f);
     ck_assert_int_eq(rename(from, to), 0);

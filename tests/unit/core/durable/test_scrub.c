@@ -8,23 +8,12 @@
 #define LARGE DURABLE_LARGE
 #define FAST (1ull << 40)
 
-/* The one file that the disk has. */
-static void find_file(struct core_fixture *f, char *ret, size_t size) {
-    glob_t found;
-
-    snprintf(ret, size, "%s/data/[0-9a-f][0-9a-f]/*", f->store.dir);
-    ck_assert_int_eq(glob(ret, 0, NULL, &found), 0);
-    ck_assert_uint_eq(found.gl_pathc, 1);
-    snprintf(ret, size, "%s", found.gl_pathv[0]);
-    globfree(&found);
-}
-
 static void damage(struct core_fixture *f, long at) {
     char path[192];
     FILE *file;
     int byte;
 
-    find_file(f, path, sizeof(path));
+    durable_find_file(f, path, sizeof(path));
     file = fopen(path, "r+b");
     ck_assert(file && fseek(file, at, SEEK_SET) == 0);
     byte = fgetc(file);

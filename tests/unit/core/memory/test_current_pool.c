@@ -21,16 +21,6 @@ static int choose(struct core_fixture *f, const char *pool, struct gb_error *err
     return core_session_patch(f->core, "default", &p, err);
 }
 
-static void assert_current(struct core_fixture *f, const char *pool) {
-    struct gb_name name = core_name("default");
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_view view;
-
-    gb_assert_ok(gb_session_get(f->core, &name, &view, &err), err);
-    ck_assert_str_eq(view.pool.s, pool);
-    gb_session_rec_done(&view.rec);
-}
-
 static void assert_pool_of(struct core_fixture *f, const char *buffer, const char *pool) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
@@ -128,10 +118,10 @@ START_TEST(refusals) {
     struct gb_error err = GB_ERROR_INIT;
 
     core_fixture_init(&f, "host:devices=2,bytes=64M");
-    assert_current(&f, "default");
+    core_pool_assert_current(&f, "default");
     gb_assert_fails(choose(&f, "none", &err), err, GB_ERR_POOL_NOT_FOUND);
     gb_assert_fails(choose(&f, "default.1", &err), err, GB_ERR_INVALID_ARGUMENT);
-    assert_current(&f, "default");
+    core_pool_assert_current(&f, "default");
     core_fixture_done(&f);
 }
 END_TEST
@@ -144,7 +134,7 @@ START_TEST(memory_comes_from_the_current_pool) {
     core_pool_plain(&f, "default", "p", 0);
     upload(&f, "before", "");
     gb_assert_ok(choose(&f, "p", &err), err);
-    assert_current(&f, "p");
+    core_pool_assert_current(&f, "p");
     upload(&f, "put", "");
     gb_assert_ok(core_buffer_create(f.core, "default", "made", 100, 0, &err), err);
     upload(&f, "named", "default");
@@ -154,7 +144,7 @@ START_TEST(memory_comes_from_the_current_pool) {
     assert_pool_of(&f, "named", "default");
     assert_pool_of(&f, "before", "default");
     gb_assert_ok(choose(&f, "default", &err), err);
-    assert_current(&f, "default");
+    core_pool_assert_current(&f, "default");
     upload(&f, "after", "");
     assert_pool_of(&f, "after", "default");
     core_fixture_done(&f);
@@ -170,18 +160,18 @@ START_TEST(it_survives_a_restart_and_ends_with_the_pool) {
     gb_assert_ok(choose(&f, "p", &err), err);
     core_fixture_close(&f);
     core_fixture_open(&f);
-    assert_current(&f, "p");
+    core_pool_assert_current(&f, "p");
     upload(&f, "x", "");
     assert_pool_of(&f, "x", "p");
     gb_assert_ok(core_pool_remove(f.core, "default", "p", true, &err), err);
-    assert_current(&f, "default");
+    core_pool_assert_current(&f, "default");
     core_pool_plain(&f, "default", "p", 0); /* another pool of that name */
-    assert_current(&f, "default");
+    core_pool_assert_current(&f, "default");
     upload(&f, "y", "");
     assert_pool_of(&f, "y", "default");
     core_fixture_close(&f);
     core_fixture_open(&f);
-    assert_current(&f, "default");
+    core_pool_assert_current(&f, "default");
     core_fixture_done(&f);
 }
 END_TEST

@@ -212,16 +212,6 @@ static const char *const faults[] = {"kind_alloc",   "kind_free", "move",     "p
                                      "event_record", "watch",     "complete", "event_query", "event_create"};
 #define FAULTS 10
 
-static bool step(unsigned *failed, int r, struct gb_error *err) {
-    if (r == 0)
-        return true;
-    ck_assert_msg(err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
-                  gb_code_slug(err->code), err->detail);
-    (*failed)++;
-    *err = GB_ERROR_INIT;
-    return false;
-}
-
 /* Runs each step once and checks that exactly the acknowledged changes remain. */
 static unsigned play(struct core_fixture *f, enum gb_kind kind) {
     struct gb_error err = GB_ERROR_INIT;
@@ -235,18 +225,18 @@ static unsigned play(struct core_fixture *f, enum gb_kind kind) {
     core_bytes(1, want, BYTES);
     u.buffer.kind = kind;
     u.buffer.has_kind = true;
-    if (step(&failed, core_create(f->core, &c, NULL, &err), &err) &&
-        step(&failed, core_upload(f->core, &u, want, NULL, &err), &err)) {
+    if (core_step(&failed, core_create(f->core, &c, NULL, &err), &err) &&
+        core_step(&failed, core_upload(f->core, &u, want, NULL, &err), &err)) {
         u.partial = true;
         u.offset = 100;
         u.bytes = 70000;
         core_bytes(2, back, u.bytes);
-        if (step(&failed, core_upload(f->core, &u, back, NULL, &err), &err))
+        if (core_step(&failed, core_upload(f->core, &u, back, NULL, &err), &err))
             memcpy(want + 100, back, u.bytes);
         w.has_bytes = true;
         w.bytes = 4000;
-        step(&failed, core_write(f->core, &w, NULL, &err), &err);
-        if (step(&failed, core_download(f->core, "default", "a", 0, BYTES, back, &err), &err))
+        core_step(&failed, core_write(f->core, &w, NULL, &err), &err);
+        if (core_step(&failed, core_download(f->core, "default", "a", 0, BYTES, back, &err), &err))
             ck_assert_int_eq(memcmp(want, back, BYTES), 0);
     }
     free(want);

@@ -254,16 +254,6 @@ START_TEST(copies_reach_it_and_leave_it) {
 }
 END_TEST
 
-static void assert_current(struct core_fixture *f, const char *pool) {
-    struct gb_name name = core_name("default");
-    struct gb_error err = GB_ERROR_INIT;
-    struct gb_session_view view;
-
-    gb_assert_ok(gb_session_get(f->core, &name, &view, &err), err);
-    ck_assert_str_eq(view.pool.s, pool);
-    gb_session_rec_done(&view.rec);
-}
-
 /* A pool that was made when its device had pools is lost, with all others served. */
 START_TEST(a_pool_of_before) {
     struct core_fixture f;
@@ -276,14 +266,14 @@ START_TEST(a_pool_of_before) {
     core_fixture_init(&f, "host:devices=2,bytes=64M");
     gb_assert_ok(core_pool_make(f.core, &pool, NULL, &err), err);
     gb_assert_ok(core_session_patch(f.core, "default", &session, &err), err);
-    assert_current(&f, "p");
+    core_pool_assert_current(&f, "p");
     core_fixture_close(&f);
     gb_backend_close(f.backend);
     gb_assert_ok(gb_backend_open("host:devices=2,poolless=1,bytes=64M", &f.backend, note, &err), err);
     core_fixture_open(&f);
     gb_assert_ok(core_pool_get(f.core, "default", "p", &view, &err), err);
     ck_assert(view.lost);
-    assert_current(&f, "default");
+    core_pool_assert_current(&f, "default");
     gb_assert_fails(core_session_patch(f.core, "default", &session, &err), err, GB_ERR_DEVICE_NOT_FOUND);
     ck_assert_int_eq(core_upload_on(f.core, "default", "a", "", "p", data, 100, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.detail, "the device has no memory pools"));

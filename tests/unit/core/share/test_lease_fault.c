@@ -23,16 +23,6 @@ static const char *const faults[] = {"export", "place_fill", "kind_alloc",  "kin
                                      "watch",  "complete",   "event_query", "event_create"};
 #define FAULTS 9
 
-static bool step(unsigned *failed, int r, struct gb_error *err) {
-    if (r == 0)
-        return true;
-    ck_assert_msg(err->code == GB_ERR_DEVICE_ERROR || err->code == GB_ERR_OUT_OF_MEMORY, "%s: %s",
-                  gb_code_slug(err->code), err->detail);
-    (*failed)++;
-    *err = GB_ERROR_INIT;
-    return false;
-}
-
 static unsigned play(struct core_fixture *f) {
     struct gb_buffer_params create = core_kind_params("a", GB_KIND_PAGEABLE, BYTES);
     struct gb_error err = GB_ERROR_INIT;
@@ -41,20 +31,20 @@ static unsigned play(struct core_fixture *f) {
     struct core_mapping m;
     unsigned failed = 0;
 
-    if (step(&failed, core_create(f->core, &create, NULL, &err), &err)) {
-        if (step(&failed, core_map(f->core, &p, &m, &err), &err)) {
+    if (core_step(&failed, core_create(f->core, &create, NULL, &err), &err)) {
+        if (core_step(&failed, core_map(f->core, &p, &m, &err), &err)) {
             memset(data, 0, BYTES);
             ck_assert_int_eq(memcmp(m.bytes, data, BYTES), 0);
             core_mapping_done(&m);
         }
         p.write = true;
-        if (step(&failed, core_map(f->core, &p, &m, &err), &err)) {
+        if (core_step(&failed, core_map(f->core, &p, &m, &err), &err)) {
             core_bytes(1, m.bytes, BYTES);
             core_bytes(1, data, BYTES);
             core_mapping_done(&m);
-            step(&failed, core_lease_end(f->core, m.id, h, &err), &err);
+            core_step(&failed, core_lease_end(f->core, m.id, h, &err), &err);
         }
-        if (step(&failed, core_download(f->core, "default", "a", 0, BYTES, back, &err), &err) && failed == 0)
+        if (core_step(&failed, core_download(f->core, "default", "a", 0, BYTES, back, &err), &err) && failed == 0)
             ck_assert_int_eq(memcmp(back, data, BYTES), 0);
         gb_assert_ok(core_delete_when_unmapped(f->core, "default", "a", NULL, &err), err);
     }

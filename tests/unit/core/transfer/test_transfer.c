@@ -91,25 +91,12 @@ START_TEST(refusals_come_first) {
 }
 END_TEST
 
-struct reading {
-    struct gb_download *download;
-    struct core_wake wake;
-};
-
-static int reading_open(struct reading *r, struct core_fixture *f, const char *name, struct gb_error *err) {
-    struct gb_name s = core_name("default");
-    struct gb_name b = core_name(name);
-
-    core_wake_init(&r->wake);
-    return gb_download_open(f->core, &s, &b, &s, core_waker(&r->wake), &r->download, err);
-}
-
 START_TEST(readers_keep_the_old_bytes) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = core_upload_params("default", "x", BIG);
     struct gb_buffer_rec rec;
-    struct reading reading;
+    struct core_reading reading;
     struct gb_pool_view pool;
     char *old = malloc(BIG);
     char *new = malloc(BIG);
@@ -119,7 +106,7 @@ START_TEST(readers_keep_the_old_bytes) {
     core_bytes(1, old, BIG);
     core_bytes(2, new, BIG);
     gb_assert_ok(core_upload(f.core, &p, old, &rec, &err), err);
-    gb_assert_ok(reading_open(&reading, &f, "x", &err), err);
+    gb_assert_ok(core_reading_open(&reading, &f, "x", &err), err);
     gb_assert_ok(gb_download_start(reading.download, 0, BIG, &err), err);
     gb_assert_ok(core_download_read(reading.download, &reading.wake, back, 1000000, &err), err);
     gb_assert_ok(core_upload(f.core, &p, new, &rec, &err), err);
@@ -131,7 +118,7 @@ START_TEST(readers_keep_the_old_bytes) {
     gb_assert_ok(core_download_read(reading.download, &reading.wake, back + 1000000, BIG - 1000000, &err), err);
     ck_assert_int_eq(memcmp(old, back, BIG), 0);
     gb_download_free(reading.download, true);
-    gb_assert_fails(reading_open(&reading, &f, "x", &err), err, GB_ERR_BUFFER_NOT_FOUND);
+    gb_assert_fails(core_reading_open(&reading, &f, "x", &err), err, GB_ERR_BUFFER_NOT_FOUND);
     core_until_idle(&f);
     core_fixture_done(&f);
     free(old);
@@ -291,7 +278,7 @@ START_TEST(transfers_wait_their_turn_on_the_stream) {
     struct gb_transfer_times times;
     struct core_gate gate;
     struct core_wake w;
-    struct reading reading;
+    struct core_reading reading;
     char data[1000];
     const void *block;
     size_t n;
@@ -303,7 +290,7 @@ START_TEST(transfers_wait_their_turn_on_the_stream) {
     core_gate_close(&gate, &f, "default");
     /* A buffer made behind the gate is zeroed behind the gate: readers wait. */
     gb_assert_ok(core_buffer_create(f.core, "default", "y", 1000, 0, &err), err);
-    gb_assert_ok(reading_open(&reading, &f, "y", &err), err);
+    gb_assert_ok(core_reading_open(&reading, &f, "y", &err), err);
     gb_assert_ok(gb_download_start(reading.download, 0, 1000, &err), err);
     ck_assert_int_eq(gb_download_next(reading.download, &block, &n, &err), 0);
     p.waker = core_waker(&w);
@@ -336,23 +323,15 @@ START_TEST(transfers_wait_their_turn_on_the_stream) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, SPECS);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_transfer");
 
-    add(suite, "bytes", bytes_come_back);
-    add(suite, "refusals", refusals_come_first);
-    add(suite, "readers", readers_keep_the_old_bytes);
-    add(suite, "broken", a_broken_upload_leaves_the_old);
-    add(suite, "later_wins", the_later_commit_wins);
-    add(suite, "session_gone", a_session_deleted_meanwhile);
-    add(suite, "stream_order", transfers_wait_their_turn_on_the_stream);
+    gb_test_add_loop(suite, "bytes", bytes_come_back, 120, SPECS);
+    gb_test_add_loop(suite, "refusals", refusals_come_first, 120, SPECS);
+    gb_test_add_loop(suite, "readers", readers_keep_the_old_bytes, 120, SPECS);
+    gb_test_add_loop(suite, "broken", a_broken_upload_leaves_the_old, 120, SPECS);
+    gb_test_add_loop(suite, "later_wins", the_later_commit_wins, 120, SPECS);
+    gb_test_add_loop(suite, "session_gone", a_session_deleted_meanwhile, 120, SPECS);
+    gb_test_add_loop(suite, "stream_order", transfers_wait_their_turn_on_the_stream, 120, SPECS);
     return gb_test_run(suite);
 }

@@ -15,19 +15,6 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 #define BIG (5 * 1024 * 1024 + 12345)
 
-struct reading {
-    struct gb_download *download;
-    struct core_wake wake;
-};
-
-static int reading_open(struct reading *r, struct core_fixture *f, const char *name, struct gb_error *err) {
-    struct gb_name s = core_name("default");
-    struct gb_name b = core_name(name);
-
-    core_wake_init(&r->wake);
-    return gb_download_open(f->core, &s, &b, &s, core_waker(&r->wake), &r->download, err);
-}
-
 START_TEST(partial_writes_merge) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -104,9 +91,9 @@ static bool is_partial(void *arg) {
 /* Checks the operations that a running in-place upload blocks. */
 static void check_excluded(struct core_fixture *f, const struct gb_upload_params *p) {
     struct gb_error err = GB_ERROR_INIT;
-    struct reading reading;
+    struct core_reading reading;
 
-    gb_assert_fails(reading_open(&reading, f, "x", &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_fails(core_reading_open(&reading, f, "x", &err), err, GB_ERR_BUFFER_BUSY);
     gb_assert_fails(gb_upload_check(f->core, p, &err), err, GB_ERR_BUFFER_BUSY);
     gb_assert_fails(core_buffer_delete(f->core, "default", "x", &err), err, GB_ERR_BUFFER_BUSY);
 }
@@ -130,7 +117,7 @@ START_TEST(in_place_takes_no_memory) {
     struct gb_pool_view after;
     struct gb_upload *upload;
     struct gb_buffer_rec rec;
-    struct reading reading;
+    struct core_reading reading;
     struct core_wake w;
     struct ask ask = {&f, &p};
     char *data = malloc(BIG);
@@ -153,7 +140,7 @@ START_TEST(in_place_takes_no_memory) {
     ck_assert_int_eq(memcmp(data, back, BIG), 0);
 
     /* A download blocks an in-place upload, and a running in-place upload blocks downloads. */
-    gb_assert_ok(reading_open(&reading, &f, "x", &err), err);
+    gb_assert_ok(core_reading_open(&reading, &f, "x", &err), err);
     gb_assert_fails(gb_upload_check(f.core, &p, &err), err, GB_ERR_BUFFER_BUSY);
     gb_download_free(reading.download, false);
     p.waker = core_waker(&w);
@@ -179,7 +166,7 @@ START_TEST(broken_in_place_is_partial) {
     struct gb_upload_params part = p;
     struct gb_upload *upload;
     struct gb_buffer_rec rec;
-    struct reading reading;
+    struct core_reading reading;
     struct core_wake w;
     char *data = malloc(BIG);
 
@@ -196,7 +183,7 @@ START_TEST(broken_in_place_is_partial) {
     gb_assert_ok(core_buffer_get(f.core, "default", "x", &rec, &err), err);
     ck_assert_int_eq(rec.generation, 2);
     ck_assert(!rec.has_crc32c);
-    gb_assert_fails(reading_open(&reading, &f, "x", &err), err, GB_ERR_BUFFER_PARTIAL);
+    gb_assert_fails(core_reading_open(&reading, &f, "x", &err), err, GB_ERR_BUFFER_PARTIAL);
     part.partial = true;
     part.offset = 1;
     part.bytes = 5;
@@ -207,7 +194,7 @@ START_TEST(broken_in_place_is_partial) {
     gb_assert_ok(core_upload(f.core, &p, data, &rec, &err), err);
     ck_assert_int_eq(rec.state, GB_BUFFER_READY);
     ck_assert_int_eq(rec.generation, 3);
-    gb_assert_ok(reading_open(&reading, &f, "x", &err), err);
+    gb_assert_ok(core_reading_open(&reading, &f, "x", &err), err);
     gb_download_free(reading.download, false);
     gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
     core_until_idle(&f);
@@ -261,20 +248,12 @@ START_TEST(first_bytes_find_their_pages) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test) {
-    TCase *tc = tcase_create(name);
-
-    tcase_add_loop_test(tc, test, 0, SPECS);
-    tcase_set_timeout(tc, 120);
-    suite_add_tcase(suite, tc);
-}
-
 int main(void) {
     Suite *suite = suite_create("core_place");
 
-    add(suite, "partial", partial_writes_merge);
-    add(suite, "in_place", in_place_takes_no_memory);
-    add(suite, "in_place_broken", broken_in_place_is_partial);
+    gb_test_add_loop(suite, "partial", partial_writes_merge, 120, SPECS);
+    gb_test_add_loop(suite, "in_place", in_place_takes_no_memory, 120, SPECS);
+    gb_test_add_loop(suite, "in_place_broken", broken_in_place_is_partial, 120, SPECS);
     gb_test_add(suite, "pages", first_bytes_find_their_pages, 120);
     return gb_test_run(suite);
 }
