@@ -190,9 +190,7 @@ static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) 
     return 0;
 }
 
-/* A name, unless it is not given. One that is given and empty is an error: it may be a variable that was not set, and
- * a token without it may do more. */
-static int read_name(const char *what, const char *text, char *ret, struct gb_error *err) {
+int gb_token_read_name(const char *what, const char *text, char *ret, struct gb_error *err) {
     struct gb_name name;
 
     if (!text)
@@ -248,8 +246,8 @@ static int read_entry(const struct entry *e, struct gb_token_rec *rec, struct gb
         return -1;
     if (subject && read_subject(subject, rec->subject, err) != 0)
         return -1;
-    if (read_name("session name", e->value[GB_TOKEN_SESSION], rec->session, err) != 0 ||
-        read_name("prefix", e->value[GB_TOKEN_PREFIX], rec->prefix, err) != 0)
+    if (gb_token_read_name("session name", e->value[GB_TOKEN_SESSION], rec->session, err) != 0 ||
+        gb_token_read_name("prefix", e->value[GB_TOKEN_PREFIX], rec->prefix, err) != 0)
         return -1;
     return read_expiry(e->value[GB_TOKEN_EXPIRES], &rec->expires_at_us, err);
 }

@@ -81,6 +81,11 @@ int gb_tokens_file_read(struct gb_tokens_file *file, const char *path, struct gb
 unsigned gb_tokens_file_line(const struct gb_tokens_file *file, const struct gb_token_rec *rec);
 void gb_tokens_file_done(struct gb_tokens_file *file);
 
+/* Reads the name of a token's session or prefix into ret, which has room for a struct gb_name. text NULL: it has none.
+ * A name that is given and empty is an error: it may be a variable that was not set, and a token without it may do
+ * more. INVALID_NAME. */
+int gb_token_read_name(const char *what, const char *text, char *ret, struct gb_error *err);
+
 #define GB_TOKEN_SECRET_LEAST 16 /* bytes */
 
 /* Whether text may be the secret of a token: long enough, without blanks. INVALID_ARGUMENT. */

@@ -14,7 +14,12 @@
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
-/* Records of the audit to and from rows of its table. */
+/* Records to and from rows of the table. */
+
+static const char select_sql[] =
+    "SELECT id, " GB_AUDIT_COLUMNS " FROM audit WHERE id BETWEEN ?1 AND ?2 AND at_us >= ?3 AND at_us < ?4"
+    " AND (event IN ('audit.gap', 'audit.refusals') OR ((?5 IS NULL OR session = ?5) AND (?6 IS NULL OR token = ?6)"
+    " AND (?7 < 0 OR status BETWEEN ?7 AND ?8))) ORDER BY id DESC";
 
 static void bind_text(sqlite3_stmt *stmt, int at, const char *text) {
     if (text)
@@ -74,6 +79,7 @@ static void audit_bind_query(sqlite3_stmt *stmt, const struct gb_audit_query *qu
     sqlite3_bind_int(stmt, 8, query->status_max);
 }
 
+/* Texts last until the next step. False: of an event unknown here. */
 static bool audit_row(sqlite3_stmt *stmt, struct gb_audit_rec *ret) {
     const char *word = (const char *)sqlite3_column_text(stmt, 2);
     int i;
@@ -421,7 +427,7 @@ static int read_locked(struct gb_audit_log *log, const struct gb_audit_query *qu
     int64_t to = 0;
     int r = 0;
 
-    if (gb_db_reader_open(&log->reader, GB_AUDIT_READ_SQL, err) < 0 ||
+    if (gb_db_reader_open(&log->reader, select_sql, err) < 0 ||
         gb_db_int(log->reader.db, "SELECT min(id) FROM audit", &lowest, err) < 0 ||
         gb_db_int(log->reader.db, "SELECT max(id) FROM audit", &to, err) < 0)
         return -1;

@@ -32,18 +32,13 @@ int gb_audit_log_read(struct gb_audit_log *log, const struct gb_audit_query *que
                       int64_t *ret_next, struct gb_error *err);
 void gb_audit_log_stat(struct gb_audit_log *log, struct gb_audit_log_stat *ret);
 
-/* To the statement; texts are borrowed until other ones are bound. before: the record that is bound, so
- * that what is the same stays; NULL: none. From a row; texts last until the next step.
- * False: of an event unknown here. */
+/* Binds a record to GB_AUDIT_INSERT_SQL. Texts are borrowed until others are bound. before: the record that is bound,
+ * so that what is the same stays; NULL: nothing is. */
 #define GB_AUDIT_COLUMNS                                                                                               \
     "at_us, event, method, route, code, request_id, address, token, certificate, session, object, token_id, status,"   \
     " bytes, count"
 #define GB_AUDIT_INSERT_SQL                                                                                            \
     "INSERT INTO audit(" GB_AUDIT_COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
-#define GB_AUDIT_READ_SQL                                                                                              \
-    "SELECT id, " GB_AUDIT_COLUMNS " FROM audit WHERE id BETWEEN ?1 AND ?2 AND at_us >= ?3 AND at_us < ?4"             \
-    " AND (event IN ('audit.gap', 'audit.refusals') OR ((?5 IS NULL OR session = ?5) AND (?6 IS NULL OR token = ?6)"   \
-    " AND (?7 < 0 OR status BETWEEN ?7 AND ?8))) ORDER BY id DESC"
 void gb_audit_bind(sqlite3_stmt *stmt, const struct gb_audit_rec *rec, const struct gb_audit_rec *before);
 
 #endif

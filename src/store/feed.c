@@ -13,7 +13,9 @@
 
 /* --- rows --------------------------------------------------------------------------------------------------------- */
 
-/* Notices to and from rows of the table feed. */
+/* Notices to and from rows. Texts are borrowed until the statement has run. */
+
+#define COLUMNS "id, at_us, type, session, pool, buffer, device, bytes, count, generation, lease, detail, head"
 
 static void bind_text(sqlite3_stmt *stmt, int at, const char *text) {
     if (text[0])
@@ -89,6 +91,7 @@ static void read_head(sqlite3_stmt *stmt, int at, struct gb_notice *ret) {
     ret->has_head = word[0] && gb_head_parse(word, strlen(word), &ret->head, NULL) == 0;
 }
 
+/* False: of a type unknown here. */
 static bool feed_row(sqlite3_stmt *stmt, struct gb_notice *ret) {
     char word[40];
 
@@ -126,7 +129,7 @@ static bool feed_row(sqlite3_stmt *stmt, struct gb_notice *ret) {
 enum { INSERT, NTH, DROP, NOTE_DROP, STATEMENTS };
 
 static const char *const sql[STATEMENTS] = {
-    [INSERT] = GB_FEED_INSERT_SQL,
+    [INSERT] = "INSERT INTO feed(" COLUMNS ") VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     [NTH] = "SELECT id FROM feed ORDER BY id LIMIT 1 OFFSET ?1",
     [DROP] = "DELETE FROM feed WHERE id <= ?1",
     [NOTE_DROP] = "UPDATE feed_state SET dropped_through = ?1",
@@ -415,7 +418,7 @@ int gb_feed_log_read(struct gb_feed_log *log, int64_t after, size_t max, int (*v
     int r = -1;
 
     pthread_mutex_lock(&reader->lock);
-    if (gb_db_reader_open(reader, GB_FEED_READ_SQL, err) == 0) {
+    if (gb_db_reader_open(reader, "SELECT " COLUMNS " FROM feed WHERE id > ?1 ORDER BY id LIMIT ?2", err) == 0) {
         sqlite3_bind_int64(reader->stmt, 1, after);
         sqlite3_bind_int64(reader->stmt, 2, (int64_t)max);
         while ((r = sqlite3_step(reader->stmt)) == SQLITE_ROW) {

@@ -35,12 +35,4 @@ int gb_feed_log_recent(struct gb_feed_log *log, size_t max, int (*visit)(void *,
                        struct gb_error *err);
 void gb_feed_log_bounds(struct gb_feed_log *log, struct gb_store_feed *ret);
 
-/* To the statement; texts are borrowed until it has run. From a row; false: of a type unknown here. */
-#define GB_FEED_INSERT_SQL                                                                                             \
-    "INSERT INTO feed(id, at_us, type, session, pool, buffer, device, bytes, count, generation, lease, detail, head)"  \
-    " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
-#define GB_FEED_READ_SQL                                                                                               \
-    "SELECT id, at_us, type, session, pool, buffer, device, bytes, count, generation, lease, detail, head FROM feed"   \
-    " WHERE id > ?1 ORDER BY id LIMIT ?2"
-
 #endif

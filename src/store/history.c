@@ -138,10 +138,6 @@ int gb_history_select(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **r
     return prepare(db, write_select, level, ret, err);
 }
 
-static int history_insert(sqlite3 *db, enum gb_history_level level, sqlite3_stmt **ret, struct gb_error *err) {
-    return prepare(db, write_insert, level, ret, err);
-}
-
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
 static double read_number(sqlite3_stmt *stmt, int column) {
@@ -476,7 +472,7 @@ int gb_history_init(struct gb_history *history, sqlite3 *db, const struct gb_his
         return -1;
     for (i = 0; i < GB_HISTORY_LEVELS; i++) {
         if (gb_history_select(db, (enum gb_history_level)i, &history->select[i], err) < 0 ||
-            history_insert(db, (enum gb_history_level)i, &history->insert[i], err) < 0)
+            prepare(db, write_insert, (enum gb_history_level)i, &history->insert[i], err) < 0)
             return -1;
     }
     return 0;

@@ -1,6 +1,6 @@
-/* The time that the daemon has seen pass, as spans of the wall clock. A span ends with the process, or where the wall
- * clock is set to another time. What is to be kept for a while is kept for so much of that time: a clock that is wrong
- * for one start, or one that jumps, makes nothing old. Internal to the store. */
+/* The time that the daemon has seen pass, as spans of the wall clock. A span ends with the process, or when the wall
+ * clock is set to another time. Ages are counted in this time: a clock that is wrong for one start, or one that jumps,
+ * makes nothing old. Internal to the store. */
 #ifndef GB_STORE_SEEN_H
 #define GB_STORE_SEEN_H
 
@@ -14,7 +14,7 @@ struct gb_seen;
 int gb_seen_new(sqlite3 *db, struct gb_seen **ret, struct gb_error *err);
 void gb_seen_free(struct gb_seen *seen); /* NULL is accepted */
 
-/* [any thread] The moment since which so much time was seen. Before the first span all time counts. */
+/* [any thread] The moment since which age_us was seen. Before the first span all time counts. */
 int64_t gb_seen_since(struct gb_seen *seen, int64_t age_us);
 
 /* [any thread] As gb_store_clock. */

@@ -355,12 +355,9 @@ void gb_store_put_history(struct gb_store *s, const struct gb_history_sample *sa
                           const struct gb_counters *counters, gb_store_done_fn *done, void *arg) {
     size_t bytes = sizeof(struct gb_history_record) + count * sizeof(*samples);
     struct gb_history_record *record = malloc(bytes);
-    struct gb_error err = GB_ERROR_INIT;
 
     if (!record) {
-        gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
-        if (done)
-            done(arg, &err);
+        gb_writer_lacks_memory(done, arg);
         return;
     }
     *record = (struct gb_history_record){.counted = counters != NULL, .count = count};
@@ -454,11 +451,9 @@ void gb_store_put_idempotency_reply(struct gb_store *s, const struct gb_store_id
     size_t headers_len = strlen(answer->headers);
     size_t bytes = sizeof(struct gb_idempotency_reply_record) + headers_len + answer->body_len;
     struct gb_idempotency_reply_record *record = malloc(bytes);
-    struct gb_error err = GB_ERROR_INIT;
 
     if (!record) {
-        gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
-        done(arg, &err);
+        gb_writer_lacks_memory(done, arg);
         return;
     }
     *record = (struct gb_idempotency_reply_record){.mark = answer->mark,

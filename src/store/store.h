@@ -211,9 +211,8 @@ int64_t gb_store_note(struct gb_store *store, const struct gb_notice *notice);
 typedef void gb_store_noted_fn(void *arg, const struct gb_notice *notices, size_t count);
 void gb_store_feed_watch(struct gb_store *store, gb_store_noted_fn *noted, void *arg);
 
-/* The moment since which the daemons of this database have seen so much time pass: their own running time, as far as
- * the wall clock was not set meanwhile. What was written before it is as old. No clock that jumps makes anything old.
- * [any thread] */
+/* The moment since which the daemons of this database have run for age_us, as far as the wall clock was not set
+ * meanwhile. What was written before it is as old. No clock that jumps makes anything old. [any thread] */
 int64_t gb_store_seen_since(struct gb_store *store, int64_t age_us);
 
 /* The wall clock was set to another time, or continues, at this start, before or a week after the last run's end. */
@@ -222,7 +221,7 @@ struct gb_store_jump {
     int64_t to_us;
     bool running; /* not of a start */
 };
-/* To be asked about once a second. True: once for each jump. [any thread] */
+/* The caller asks about once a second. True: once for each jump. [any thread] */
 bool gb_store_clock(struct gb_store *store, struct gb_store_jump *ret);
 
 /* Ids rise strictly within a process; the first of a process is 2^20 above the last that the log has of earlier ones,

@@ -14,11 +14,8 @@
 #include "store/db.h"
 #include "store/feed.h"
 
-/* Carries changes out: a group of them in one transaction. Knows whether the database takes changes, and tries again
- * while it does not. Internal to the store.
- *
- * It belongs to one thread at a time (writer.h); the functions that any thread may call say so. */
-
+/* Carries out a group of changes in one transaction. Knows whether the database takes changes, and tries again while it
+ * does not. It belongs to one thread at a time (writer.h); functions that any thread may call say so. */
 struct gb_committer {
     struct gb_apply apply;
     struct gb_fence fence;
@@ -42,6 +39,25 @@ struct gb_committer {
     void *marked_arg;
     struct gb_error displaced; /* as of apply, for other threads */
     uint64_t look_ns;          /* when the database's files are checked again */
+};
+
+struct gb_writer {
+    struct gb_committer committer; /* of the thread that made it busy */
+    struct gb_feed_log *feed;
+    struct gb_audit_log *audit;
+    pthread_t thread;
+    bool thread_started;
+    pthread_mutex_t lock; /* for all below */
+    pthread_cond_t wake;
+    pthread_cond_t left; /* the committer is free, and some wait for it in gb_writer_enter */
+    struct gb_change *first;
+    struct gb_change **last;
+    bool has_long;    /* one of them is for the writer's thread alone */
+    bool busy;        /* a thread has the committer */
+    bool called;      /* the writer's thread was woken and has not checked yet */
+    bool waits;       /* the writer's thread waits for the committer */
+    uint64_t rest_ns; /* until then the writer's thread alone commits */
+    bool stopping;
 };
 
 /* --- the committer ------------------------------------------------------------------------------------------------ */
@@ -190,10 +206,10 @@ static uint64_t write_probe_ns(struct gb_committer *m) {
 
 /* [any thread] When a database that refused changes, or one to be safe on the disk, is tried again, or its files are
  * checked; UINT64_MAX: none yet. */
-static uint64_t committer_probe_ns(struct gb_committer *committer) {
-    uint64_t write_ns = write_probe_ns(committer);
-    uint64_t mend_ns = gb_fence_retry_ns(&committer->fence);
-    uint64_t next_ns = look_ns(committer);
+static uint64_t committer_probe_ns(struct gb_committer *m) {
+    uint64_t write_ns = write_probe_ns(m);
+    uint64_t mend_ns = gb_fence_retry_ns(&m->fence);
+    uint64_t next_ns = look_ns(m);
 
     if (write_ns < next_ns)
         next_ns = write_ns;
@@ -206,46 +222,47 @@ static void mend(struct gb_committer *m) {
     gb_fence_mend(&m->fence, &m->apply);
 }
 
-static void probe_writes(struct gb_committer *committer) {
+static void probe_writes(struct gb_committer *m) {
     struct gb_error err = GB_ERROR_INIT;
-    int r = committer->reopen ? open_database(committer, &err) : write_probe(committer, &err);
+    int r = m->reopen ? open_database(m, &err) : write_probe(m, &err);
 
-    pthread_mutex_lock(&committer->lock);
-    committer->probe_ns = gb_clock_ns() + PROBE_NS;
-    note_outcome_locked(committer, r < 0 ? &err : NULL);
-    pthread_mutex_unlock(&committer->lock);
+    pthread_mutex_lock(&m->lock);
+    m->probe_ns = gb_clock_ns() + PROBE_NS;
+    note_outcome_locked(m, r < 0 ? &err : NULL);
+    pthread_mutex_unlock(&m->lock);
 }
 
 /* Does what is due of that. */
-static void committer_probe(struct gb_committer *committer) {
+static void committer_probe(struct gb_committer *m) {
     uint64_t now_ns = gb_clock_ns();
 
-    if (look_ns(committer) <= now_ns)
-        look(committer);
-    if (gb_fence_retry_ns(&committer->fence) <= now_ns)
-        mend(committer);
-    if (write_probe_ns(committer) <= now_ns)
-        probe_writes(committer);
+    if (look_ns(m) <= now_ns)
+        look(m);
+    if (gb_fence_retry_ns(&m->fence) <= now_ns)
+        mend(m);
+    if (write_probe_ns(m) <= now_ns)
+        probe_writes(m);
 }
 
-static int committer_durable_health(struct gb_committer *committer, struct gb_error *err) {
-    struct gb_error displaced = displaced_of(committer);
+int gb_writer_durable_health(struct gb_writer *writer, struct gb_error *err) {
+    struct gb_committer *m = &writer->committer;
+    struct gb_error displaced = displaced_of(m);
 
     if (displaced.code != GB_OK)
         return gb_error_set(err, GB_ERR_STORAGE_UNAVAILABLE, "%s", displaced.detail);
-    return gb_fence_health(&committer->fence, err);
+    return gb_fence_health(&m->fence, err);
 }
 
-/* [any thread, never blocks] As gb_store_health, gb_store_durable_health and gb_store_stat. */
-static int committer_health(struct gb_committer *committer, struct gb_error *err) {
-    struct gb_error displaced = displaced_of(committer);
+int gb_writer_health(struct gb_writer *writer, struct gb_error *err) {
+    struct gb_committer *m = &writer->committer;
+    struct gb_error displaced = displaced_of(m);
     struct gb_error trouble;
 
     if (displaced.code != GB_OK)
         return gb_error_move(err, &displaced);
-    pthread_mutex_lock(&committer->lock);
-    trouble = committer->trouble;
-    pthread_mutex_unlock(&committer->lock);
+    pthread_mutex_lock(&m->lock);
+    trouble = m->trouble;
+    pthread_mutex_unlock(&m->lock);
     if (trouble.code == GB_OK)
         return 0;
     gb_error_native(err, trouble.native_domain, trouble.native_code, trouble.native_name, trouble.call);
@@ -344,17 +361,17 @@ static int transact(struct gb_committer *m, struct gb_change *first, struct gb_c
 /* --- a group ------------------------------------------------------------------------------------------------------ */
 
 /* [any thread] Counts a change in, or refuses it if as many wait as are permitted. */
-static void committer_admit(struct gb_committer *committer, struct gb_change *change) {
+static void committer_admit(struct gb_committer *m, struct gb_change *change) {
     bool admitted = true;
 
-    pthread_mutex_lock(&committer->lock);
-    committer->begun = true;
+    pthread_mutex_lock(&m->lock);
+    m->begun = true;
     if (gb_change_writes(change)) {
-        admitted = committer->stat.queued < committer->queue_max;
-        committer->stat.queued += admitted;
-        committer->stat.failures += !admitted;
+        admitted = m->stat.queued < m->queue_max;
+        m->stat.queued += admitted;
+        m->stat.failures += !admitted;
     }
-    pthread_mutex_unlock(&committer->lock);
+    pthread_mutex_unlock(&m->lock);
     if (!admitted)
         gb_change_refuse(change);
 }
@@ -370,8 +387,9 @@ static void count_locked(struct gb_committer *m, const struct gb_change *c, cons
     m->stat.orphans += error != NULL && error->native_code == SQLITE_CONSTRAINT_FOREIGNKEY;
 }
 
-/* [any thread] As gb_store_marks_watch. */
-static void committer_marks_watch(struct gb_committer *m, gb_store_marked_fn *marked, void *arg) {
+void gb_writer_marks_watch(struct gb_writer *writer, gb_store_marked_fn *marked, void *arg) {
+    struct gb_committer *m = &writer->committer;
+
     pthread_mutex_lock(&m->lock);
     m->marked = marked;
     m->marked_arg = arg;
@@ -456,7 +474,7 @@ static bool can_share(struct gb_committer *m, const struct gb_change *first) {
  * each into its own, so that only the bad ones fail. While durable changes are refused, a list with one goes into a
  * commit for each, too. patient: may wait for another process that has the database locked. Returns false if it was not
  * patient and the one commit failed: nothing has happened then, and the list is still the caller's. */
-static bool committer_run(struct gb_committer *committer, struct gb_change *first, bool patient) {
+static bool committer_run(struct gb_committer *m, struct gb_change *first, bool patient) {
     struct gb_error err = GB_ERROR_INIT;
     uint64_t began_ns = gb_clock_ns();
     struct gb_change *next;
@@ -465,20 +483,20 @@ static bool committer_run(struct gb_committer *committer, struct gb_change *firs
 
     for (c = first; c && !gb_change_writes(c); c = c->next)
         ;
-    if (c && (c->next || !patient) && can_share(committer, c)) {
-        settled = transact(committer, c, NULL, patient, &err) == 0;
+    if (c && (c->next || !patient) && can_share(m, c)) {
+        settled = transact(m, c, NULL, patient, &err) == 0;
         if (!settled && !patient)
             return false;
     }
-    count_waits(committer, first, began_ns);
+    count_waits(m, first, began_ns);
     /* While another process keeps the database locked, each change alone would wait as long again. */
     if (settled || locked_by_another(&err)) {
-        finish_all(committer, first, settled ? NULL : &err);
+        finish_all(m, first, settled ? NULL : &err);
         return true;
     }
     for (c = first; c; c = next) {
         next = c->next;
-        finish_alone(committer, c, err.code == GB_ERR_STORAGE_FAILED ? &err : NULL);
+        finish_alone(m, c, err.code == GB_ERR_STORAGE_FAILED ? &err : NULL);
     }
     return true;
 }
@@ -486,22 +504,21 @@ static bool committer_run(struct gb_committer *committer, struct gb_change *firs
 /* --- the disk ----------------------------------------------------------------------------------------------------- */
 
 /* True if a commit takes little more than a write to the system's cache: nothing waits for the disk. */
-static bool committer_quick(const struct gb_committer *committer) {
-    return committer->apply.db && !committer->reopen && !committer->sync_full && committer->log_pages > 0 &&
-           committer->log_pages < CHECKPOINT_PAGES;
+static bool committer_quick(const struct gb_committer *m) {
+    return m->apply.db && !m->reopen && !m->sync_full && m->log_pages > 0 && m->log_pages < CHECKPOINT_PAGES;
 }
 
-static bool committer_wants_checkpoint(const struct gb_committer *committer) {
-    return committer->log_pages >= CHECKPOINT_PAGES;
+static bool committer_wants_checkpoint(const struct gb_committer *m) {
+    return m->log_pages >= CHECKPOINT_PAGES;
 }
 
 /* Moves the log's pages to the database when there are many. Waits for the disk. */
-static void committer_checkpoint(struct gb_committer *committer) {
-    if (!committer_wants_checkpoint(committer))
+static void committer_checkpoint(struct gb_committer *m) {
+    if (!committer_wants_checkpoint(m))
         return;
-    committer->log_pages = 0;
-    look(committer);
-    checkpoint(committer);
+    m->log_pages = 0;
+    look(m);
+    checkpoint(m);
 }
 
 static void note_log(struct gb_committer *m, int result, const struct gb_error *err) {
@@ -513,19 +530,19 @@ static void note_log(struct gb_committer *m, int result, const struct gb_error *
 }
 
 /* Writes the notices and the records of the audit that are due, or all that wait. */
-static void committer_write_notices(struct gb_committer *committer, bool all) {
+static void committer_write_notices(struct gb_committer *m, bool all) {
     uint64_t now_ns = gb_clock_ns();
     struct gb_error err = GB_ERROR_INIT;
     int r = 0;
 
-    if (all || gb_feed_log_due_ns(committer->logs.feed) <= now_ns)
-        r = gb_feed_log_write(committer->logs.feed, &committer->apply, &err);
-    note_log(committer, r, &err);
-    if (!all && gb_audit_log_due_ns(committer->logs.audit, false) > now_ns)
+    if (all || gb_feed_log_due_ns(m->logs.feed) <= now_ns)
+        r = gb_feed_log_write(m->logs.feed, &m->apply, &err);
+    note_log(m, r, &err);
+    if (!all && gb_audit_log_due_ns(m->logs.audit, false) > now_ns)
         return;
     err = GB_ERROR_INIT;
-    r = gb_audit_log_write(committer->logs.audit, &committer->apply, &err);
-    note_log(committer, r, &err);
+    r = gb_audit_log_write(m->logs.audit, &m->apply, &err);
+    note_log(m, r, &err);
 }
 
 /* --- beginning and end -------------------------------------------------------------------------------------------- */
@@ -555,7 +572,9 @@ static void committer_done(struct gb_committer *m) {
     pthread_mutex_destroy(&m->lock);
 }
 
-static void committer_stat(struct gb_committer *m, struct gb_store_stat *ret) {
+void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret) {
+    struct gb_committer *m = &writer->committer;
+
     pthread_mutex_lock(&m->lock);
     *ret = m->stat;
     ret->writable = m->trouble.code == GB_OK && m->displaced.code == GB_OK;
@@ -575,47 +594,12 @@ static void committer_stat(struct gb_committer *m, struct gb_store_stat *ret) {
 #define SLOW_NS (20 * GB_NS_PER_MS)
 #define REST_NS GB_NS_PER_S
 
-struct gb_writer {
-    struct gb_committer committer; /* of the thread that made it busy */
-    struct gb_feed_log *feed;
-    struct gb_audit_log *audit;
-    pthread_t thread;
-    bool thread_started;
-    pthread_mutex_t lock; /* for all below */
-    pthread_cond_t wake;
-    pthread_cond_t left; /* the committer is free, and some wait for it in gb_writer_enter */
-    struct gb_change *first;
-    struct gb_change **last;
-    bool has_long;    /* one of them is for the writer's thread alone */
-    bool busy;        /* a thread has the committer */
-    bool called;      /* the writer's thread was woken and has not checked yet */
-    bool waits;       /* the writer's thread waits for the committer */
-    uint64_t rest_ns; /* until then the writer's thread alone commits */
-    bool stopping;
-};
-
 /* The turn of this thread. of: the writer whose changes it carries out at the end; NULL: it is in no turn. */
 static _Thread_local struct {
     struct gb_writer *of;
     unsigned changes;
     uint64_t since_ns; /* the first of them */
 } turn;
-
-int gb_writer_health(struct gb_writer *writer, struct gb_error *err) {
-    return committer_health(&writer->committer, err);
-}
-
-int gb_writer_durable_health(struct gb_writer *writer, struct gb_error *err) {
-    return committer_durable_health(&writer->committer, err);
-}
-
-void gb_writer_stat(struct gb_writer *writer, struct gb_store_stat *ret) {
-    committer_stat(&writer->committer, ret);
-}
-
-void gb_writer_marks_watch(struct gb_writer *writer, gb_store_marked_fn *marked, void *arg) {
-    committer_marks_watch(&writer->committer, marked, arg);
-}
 
 /* --- the queue ---------------------------------------------------------------------------------------------------- */
 
@@ -665,15 +649,20 @@ static void enqueue(struct gb_writer *w, struct gb_change *c) {
         pthread_cond_signal(&w->wake);
 }
 
+void gb_writer_lacks_memory(gb_store_done_fn *done, void *arg) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
+    if (done)
+        done(arg, &err);
+}
+
 void gb_writer_submit(struct gb_writer *w, enum gb_change_kind kind, const void *record, size_t bytes,
                       const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg) {
     struct gb_change *c = gb_change_new(kind, record, bytes, mark, done, arg);
-    struct gb_error err = GB_ERROR_INIT;
 
     if (!c) {
-        gb_error_set(&err, GB_ERR_SATURATED, "there is no memory to queue the change; try again");
-        if (done)
-            done(arg, &err);
+        gb_writer_lacks_memory(done, arg);
         return;
     }
     committer_admit(&w->committer, c);

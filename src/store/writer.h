@@ -42,6 +42,9 @@ void gb_writer_marks_watch(struct gb_writer *writer, gb_store_marked_fn *marked,
 void gb_writer_submit(struct gb_writer *writer, enum gb_change_kind kind, const void *record, size_t bytes,
                       const struct gb_store_mark *mark, gb_store_done_fn *done, void *arg);
 
+/* Reports a change that finds no memory, inside the call; done may be NULL. [any thread] */
+void gb_writer_lacks_memory(gb_store_done_fn *done, void *arg);
+
 /* As gb_store_begin_turn and gb_store_end_turn. */
 void gb_writer_begin_turn(struct gb_writer *writer);
 bool gb_writer_end_turn(struct gb_writer *writer, bool idle);

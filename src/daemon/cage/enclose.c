@@ -27,10 +27,6 @@ struct files {
     size_t folder_count;
 };
 
-static int no_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-}
-
 static int files_add(struct files *files, const char *path, enum gb_landlock_right right, struct gb_error *err) {
     if (files->count == FILES_MAX)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the options name more than %d files", FILES_MAX);
@@ -44,7 +40,7 @@ static int files_add_folder(struct files *files, const char *path, enum gb_landl
     char *folder = !slash ? strdup(".") : strndup(path, (size_t)(slash - path) + 1);
 
     if (!folder)
-        return no_memory(err);
+        return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
     if (files_add(files, folder, right, err) != 0) {
         free(folder);
         return -1;

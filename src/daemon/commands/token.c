@@ -364,17 +364,6 @@ static int read_expiry(const char *text, int64_t *ret_us, struct gb_error *err) 
     return 0;
 }
 
-static int read_name(const char *what, const char *text, char *ret, struct gb_error *err) {
-    struct gb_name name;
-
-    if (!text)
-        return 0;
-    if (gb_name_parse(what, text, strlen(text), &name, err) != 0)
-        return -1;
-    memcpy(ret, name.s, sizeof(name.s));
-    return 0;
-}
-
 static int read_token(const struct command *command, struct gb_token_rec *rec, struct gb_error *err) {
     const char *scope = command->line.own[SCOPE];
     const char *subject = command->line.own[SUBJECT];
@@ -385,8 +374,8 @@ static int read_token(const struct command *command, struct gb_token_rec *rec, s
         return -1;
     if (subject && gb_subject_parse(subject, strlen(subject), rec->subject, err) != 0)
         return -1;
-    if (read_name("session name", command->line.own[SESSION], rec->session, err) != 0 ||
-        read_name("prefix", command->line.own[PREFIX], rec->prefix, err) != 0)
+    if (gb_token_read_name("session name", command->line.own[SESSION], rec->session, err) != 0 ||
+        gb_token_read_name("prefix", command->line.own[PREFIX], rec->prefix, err) != 0)
         return -1;
     return read_expiry(command->line.own[EXPIRES], &rec->expires_at_us, err);
 }
