@@ -1,3 +1,5 @@
+/* The list of backends, and how a specification names one: "auto", or a word of backends.def with its arguments. The
+ * daemon and the fault decorator open a backend here. */
 #include "backend/backend.h"
 
 #include <stdio.h>

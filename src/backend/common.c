@@ -1,5 +1,5 @@
-/* What the implementations of backend.h share: CUDA's errors by number and name, gates in a stream's way, host memory
- * in a file. */
+/* Shared by the implementations of backend.h: CUDA's errors by number and name, gates that hold up a stream, and host
+ * memory in files. No function takes a lock of a backend. */
 #include "backend/common.h"
 
 #include <errno.h>
@@ -107,7 +107,7 @@ void gb_gate_open(struct gb_gate *gate) {
 /* --- memfd -------------------------------------------------------------------------------------------------------- */
 
 #ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U /* of Linux 6.3; some systems permit no other */
+#define MFD_NOEXEC_SEAL 0x0008U /* since Linux 6.3; some systems require it */
 #endif
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -136,7 +136,7 @@ int gb_memfd_new(uint64_t bytes) {
     fd = create();
     if (fd < 0)
         return -1;
-    /* A read-only descriptor can be opened again through /proc, and the file's mode is all that is asked then. */
+    /* A read-only descriptor can be opened again through /proc, where only the file's mode restricts it. */
     if (ftruncate(fd, (off_t)pages) == 0 && fcntl(fd, F_ADD_SEALS, SEALS) == 0 && fchmod(fd, 0444) == 0) {
         if (!too_many(fd))
             return fd;
@@ -148,7 +148,7 @@ int gb_memfd_new(uint64_t bytes) {
     return -1;
 }
 
-/* Only a file that is opened again has rights of its own. */
+/* Opens the file again for reading only; a duplicate would share the rights of fd. */
 static int reopen(int fd) {
     char path[32];
 
@@ -180,13 +180,14 @@ int gb_memfd_export(int fd, uint64_t file_bytes, uint64_t offset, bool writable,
     return 0;
 }
 
-/* --- files of others ---------------------------------------------------------------------------------------------- */
+/* --- files of clients --------------------------------------------------------------------------------------------- */
 
 static int refuse(struct gb_error *err, const char *what, const char *instead) {
     return gb_error_set(err, GB_ERR_CANNOT_ADOPT, "%s: %s", what, instead);
 }
 
-/* Seals first: only the kernel's own memory has them, and then the kernel alone answers every other question. */
+/* Reads the seals first. Only the kernel's own memory has seals, so that no file system of a client answers the other
+ * calls. */
 int gb_memfd_check(int fd, uint64_t end, struct gb_error *err) {
     int seals = fcntl(fd, F_GET_SEALS);
     int flags = fcntl(fd, F_GETFL);

@@ -141,7 +141,7 @@ static int batch_look(struct gb_batch *batch, size_t from, size_t end, struct gb
         read_write(batch, item, &writes[count], NULL);
         writes[count++].source = &item->source;
     }
-    gb_copy_sources_look(batch->core, writes, count);
+    gb_copy_sources_resolve(batch->core, writes, count);
     free(writes);
     return 0;
 }

@@ -1,4 +1,5 @@
-/* Opening and closing the CUDA backend. */
+/* Opening and closing the CUDA backend, and its vtable. backend.c opens it; the other files of this folder have the
+ * functions of the vtable. */
 #include "backend/cuda/cuda.h"
 
 #include <errno.h>
@@ -9,8 +10,8 @@
 #include "backend/cuda/internal.h"
 #include "base/thread.h"
 
-/* Streams share the device's queues, and a mark must not stand behind another stream's work, nor others behind what
- * gathers: streams of another priority have queues of their own. */
+/* Opens mark_stream and gather_stream. Streams share the device's queues, and these two must not wait for other
+ * streams, nor other streams for them. Streams of another priority have queues of their own. Returns 0 or -1. */
 static int open_own_streams(struct cuda_backend *be, struct cuda_device *dev, struct gb_error *err) {
     int least = 0;
     int greatest = 0;
@@ -39,7 +40,7 @@ static int device_open(struct cuda_backend *be, int device, struct gb_error *err
     dev->has_pools = prop.memoryPoolsSupported != 0;
     dev->exports_fd = (prop.memoryPoolSupportedHandleTypes & cudaMemHandleTypePosixFileDescriptor) != 0;
     dev->locks_pages = prop.hostRegisterSupported != 0;
-    /* A thread in cudaStreamSynchronize sleeps: by default it would burn one of the cores that move the bytes. */
+    /* A thread in cudaStreamSynchronize sleeps. By default it would keep a core busy that moves bytes. */
     rc = cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
     if (rc == cudaErrorSetOnActiveProcess) { /* opened before in this process, then with the same flags */
         (void)cudaGetLastError();
@@ -62,7 +63,7 @@ static void device_close(struct cuda_backend *be, int device) {
     (void)cudaStreamDestroy(dev->mark_stream);
     if (dev->gather_stream)
         (void)cudaStreamDestroy(dev->gather_stream);
-    /* The default pool outlives the backend; what it kept goes back to the device. */
+    /* The default pool outlives the backend, so its unused memory goes back to the device. */
     if (dev->default_pool.handle)
         (void)cudaMemPoolTrimTo(dev->default_pool.handle, 0);
     (void)cudaGetLastError();
@@ -163,7 +164,7 @@ static const struct gb_backend_ops cuda_ops = {
     .import_end = gb_cuda_import_end,
 };
 
-/* Says in words why no device answers; the native error is added by the caller. */
+/* Sets the detail: why no device answers. The caller adds the native error. */
 static void explain_no_device(cudaError_t rc, struct gb_error *err) {
     int driver = 0;
 
@@ -244,8 +245,8 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     gb_mutex_init(&be->files_lock);
     gb_mutex_init(&be->imports_lock);
     atomic_init(&be->dead, false);
-    /* Streams beyond this number share queues, and one that is held back then holds back others: ask for the most that
-     * CUDA gives, before its first call reads it. */
+    /* Streams beyond this number share queues, where a held stream holds up others. So CUDA's maximum is set, before
+     * its first call reads it. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (open_all(be, &why) < 0) {
         cuda_close(&be->base);

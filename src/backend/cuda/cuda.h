@@ -5,8 +5,8 @@
 #include "backend/backend.h"
 
 /* Opens every visible GPU. args must be NULL or empty. ret_note (NULL, or GB_BACKEND_NOTE_SIZE bytes) gets one sentence
- * for the log, on success and on failure alike. UNSUPPORTED when no driver, no device or a device without memory pools
- * is there. The program itself starts without a driver: the runtime is linked statically and searches for one here. */
+ * for the log, on success and on failure. The program itself starts without a driver: the runtime is linked statically
+ * and searches for one here. Returns 0 or -1. Errors: UNSUPPORTED without a driver or a device. */
 int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* The driver of CUDA, its devices and what they can do, and its errors. */
+/* CUDA's driver and devices: capabilities and kinds of memory, the driver's functions, errors, and the processes that
+ * open doubtful handles. Nothing links libcuda; its functions are found by name. */
 #include "backend/cuda/device.h"
 
 #include <errno.h>
@@ -20,9 +21,7 @@
 #include "base/clock.h"
 #include "base/encoding.h"
 
-/* --- device ------------------------------------------------------------------------------------------------------- */
-
-/* What a GPU is, what it can do, which kinds of memory it has, and why not the others. */
+/* --- devices ------------------------------------------------------------------------------------------------------ */
 
 static void uuid_text(const cudaUUID_t *uuid, char ret[GB_UUID_TEXT_SIZE]) {
     gb_uuid_text(uuid->bytes, stpcpy(ret, "GPU-"));
@@ -71,7 +70,7 @@ static void describe_capabilities(struct cuda_backend *be, const struct cudaDevi
           "the device cannot read memory that CUDA does not know");
     lacks(ret, prop->unifiedAddressing, GB_CAP_UNIFIED_ADDRESSING,
           "the device's addresses are not those of the process");
-    /* Even an integrated device's pool memory is the GPU's alone: CUDA grants the CPU no access to it. */
+    /* CUDA grants the CPU no access to pool memory, even of an integrated device. */
     lacks(ret, false, GB_CAP_CPU_ACCESS, "CUDA gives the CPU no access to the memory of pools");
     lacks(ret, reaches_any_peer(be, ret->index), GB_CAP_PEER_ACCESS,
           be->device_count < 2 ? "there is no other device" : "CUDA finds no way from this device to another's memory");
@@ -127,12 +126,12 @@ int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error 
     kind_needs(ret, GB_KIND_SHARED, GB_CAP_VMM_EXPORT_FD);
     kind_needs(ret, GB_KIND_MANAGED, GB_CAP_MANAGED_MEMORY);
     kind_needs(ret, GB_KIND_PINNED, GB_CAP_MAPPED_PINNED_MEMORY);
-    /* Without pools this kind is the device's only memory of its own, whether or not its handles can be had. */
+    /* Without pools this kind is the device's only memory of its own, even if it has no handles. */
     if (be->devices[device].has_pools)
         kind_needs(ret, GB_KIND_IPC, GB_CAP_LEGACY_IPC);
     ret->kind_cpu[GB_KIND_PINNED] = true;
     ret->kind_cpu[GB_KIND_PAGEABLE] = true;
-    /* Elsewhere the CPU could, but every page would have to come over the bus: a copy is the better way. */
+    /* Otherwise the CPU could, but every page would have to come over the bus; a copy is faster. */
     ret->kind_cpu[GB_KIND_MANAGED] = ret->integrated;
     ret->managed_attach = prop.managedMemory && !prop.concurrentManagedAccess;
     return 0;
@@ -140,8 +139,8 @@ int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error 
 
 /* --- driver ------------------------------------------------------------------------------------------------------- */
 
-/* What only the driver has: found by name at run time, so that nothing links libcuda. Its results and the runtime's
- * errors share their numbers since CUDA 10.1. */
+/* Functions that the runtime does not have are found by name at run time. The driver's results and the runtime's errors
+ * share their numbers since CUDA 10.1. */
 
 /* The oldest CUDA whose functions have the types that struct cuda_driver gives them, and the search by version. */
 #define DRIVER_VERSION 12000
@@ -218,12 +217,10 @@ int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attri
     return value;
 }
 
-/* --- error -------------------------------------------------------------------------------------------------------- */
+/* --- errors, and a thread's device -------------------------------------------------------------------------------- */
 
-/* CUDA's errors and the death of the backend, and which device a thread works on. */
-
-/* The device that cudaSetDevice last got on this thread: saves the call on nearly every entry. The runtime keeps
- * the same state per thread, and nothing else of the program sets it. */
+/* The device of this thread's last cudaSetDevice, which saves the call on nearly every entry. The runtime keeps the
+ * same state for each thread, and nothing else of the program sets it. */
 static _Thread_local int current_device = -1;
 
 static void mark_dead(struct cuda_backend *be, const struct gb_error *why) {
@@ -281,16 +278,34 @@ int gb_cuda_enter(struct cuda_backend *be, int device, struct gb_error *err) {
 
 /* --- probe -------------------------------------------------------------------------------------------------------- */
 
-/* Whether this driver survives a pool's handle: a process of its own opens it. Importers of one allocation of a pool
- * die above a size that the handle alone knows, and a client may have written the handle itself. */
+/* A process of its own tests whether the driver survives a pool's handle. Importers of an allocation die above a size
+ * that only the handle knows, and a client may have written the handle itself. */
 
 #define PROBE_S 20
 #define POOL_FD 3
 #define ANSWER_FD 4
 
+struct probe_request {
+    int device;
+    unsigned char handle[GB_EXPORT_HANDLE_BYTES];
+};
+
+/* The probe's answer: CUDA's number, and the call that gave it. It is one write, which a pipe keeps together. */
+struct probe_answer {
+    int rc;
+    char call[48];
+};
+
+struct probe_result {
+    int error;  /* errno if no process could be started */
+    bool heard; /* answer is set */
+    int status; /* of the process's end */
+    struct probe_answer answer;
+};
+
 /* --- the probe's process ------------------------------------------------------------------------------------------ */
 
-static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data, struct gb_cuda_probe_answer *answer) {
+static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data, struct probe_answer *answer) {
     cudaMemPool_t pool;
     cudaError_t rc;
     void *at = NULL;
@@ -308,11 +323,11 @@ static cudaError_t try_import(int device, struct cudaMemPoolPtrExportData *data,
     return cudaMemPoolImportPointer(&at, pool, data);
 }
 
-/* The end of the process gives everything back. */
+/* The end of the process releases the import. */
 int gb_cuda_probe_main(int argc, char **argv) {
     const struct rlimit no_core = {0, 0};
     struct cudaMemPoolPtrExportData data;
-    struct gb_cuda_probe_answer answer = {0};
+    struct probe_answer answer = {0};
     unsigned char bytes[GB_EXPORT_HANDLE_BYTES];
 
     if (argc == 0 || strcmp(argv[0], GB_CUDA_PROBE) != 0)
@@ -329,7 +344,8 @@ int gb_cuda_probe_main(int argc, char **argv) {
 
 /* --- the daemon's side -------------------------------------------------------------------------------------------- */
 
-/* Descriptors above those that the probe is to have them as. */
+/* Starts the probe. The descriptors are first duplicated above those that the probe gets. Returns 0 or an errno
+ * number. */
 static int spawn(char *const argv[], int pool_fd, int answer_fd, pid_t *ret) {
     int high[2] = {fcntl(pool_fd, F_DUPFD_CLOEXEC, 16), fcntl(answer_fd, F_DUPFD_CLOEXEC, 16)};
     posix_spawn_file_actions_t actions;
@@ -355,8 +371,8 @@ static int spawn(char *const argv[], int pool_fd, int answer_fd, pid_t *ret) {
     return r;
 }
 
-/* True when the probe has answered; it is gone afterwards. */
-static bool hear(int fd, pid_t pid, struct gb_cuda_probe_answer *ret, int *ret_status) {
+/* Reads the probe's answer and waits for its end. Returns true if it has answered. */
+static bool read_answer(int fd, pid_t pid, struct probe_answer *ret, int *ret_status) {
     uint64_t end_ns = gb_clock_ns() + PROBE_S * GB_NS_PER_S;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     uint64_t now_ns;
@@ -377,7 +393,8 @@ static bool hear(int fd, pid_t pid, struct gb_cuda_probe_answer *ret, int *ret_s
     return heard;
 }
 
-void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret) {
+/* Starts the process that opens the pool, and waits for its end. */
+static void probe_run(const struct probe_request *what, int pool_fd, struct probe_result *ret) {
     char name[] = GB_CUDA_PROBE;
     char device[16];
     char hex[GB_HEX_SIZE(GB_EXPORT_HANDLE_BYTES)];
@@ -385,7 +402,7 @@ void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, st
     int ends[2];
     pid_t pid = 0;
 
-    *ret = (struct gb_cuda_probe_result){.heard = false};
+    *ret = (struct probe_result){.heard = false};
     snprintf(device, sizeof(device), "%d", what->device);
     gb_hex(what->handle, GB_EXPORT_HANDLE_BYTES, hex);
     if (pipe2(ends, O_CLOEXEC) < 0) {
@@ -395,47 +412,18 @@ void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, st
     ret->error = spawn(argv, pool_fd, ends[1], &pid);
     close(ends[1]);
     if (ret->error == 0)
-        ret->heard = hear(ends[0], pid, &ret->answer, &ret->status);
+        ret->heard = read_answer(ends[0], pid, &ret->answer, &ret->status);
     close(ends[0]);
-}
-
-int gb_cuda_probe(const struct gb_import *what, struct gb_error *err) {
-    struct gb_cuda_probe_request request = {.device = what->device};
-    struct gb_cuda_probe_result result;
-    const struct gb_cuda_probe_answer *answer = &result.answer;
-    int status;
-
-    memcpy(request.handle, what->handle, sizeof(request.handle));
-    if (!gb_cuda_prober_ask(&request, what->fd, &result))
-        gb_cuda_probe_run(&request, what->fd, &result);
-    if (result.error != 0)
-        return gb_error_errno(err, GB_ERR_SATURATED, "the start of a process that opens the pool", result.error);
-    status = result.status;
-    if (!result.heard)
-        return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
-                            "a process that opened the pool and its pointer %s: allocations of a pool are taken up to "
-                            "%llu bytes, as cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave them",
-                            WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL ? "died of it" : "did not come back",
-                            GB_EXPORT_POOL_MAX_BYTES);
-    if (answer->rc == cudaSuccess)
-        return 0;
-    gb_error_native(err, "cuda", answer->rc, cudaGetErrorName((cudaError_t)answer->rc), answer->call);
-    return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
-                        "CUDA does not take it for a pool and a pointer into it (%s: %s): give what "
-                        "cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave, in another process and "
-                        "while the memory lives",
-                        answer->call, cudaGetErrorString((cudaError_t)answer->rc));
 }
 
 /* --- prober ------------------------------------------------------------------------------------------------------- */
 
-/* The process that starts probes. The daemon's end of the socket is the only way to it, and a probe of a pool is all
- * that it does. */
+/* The process that starts probes. It takes requests only from the daemon's end of its socket, and only for probes. */
 
 #define ASK_FD 3
-#define FDS 2 /* of a request: the pool, and where the answer goes */
+#define FDS 2 /* of a request: the pool, and the socket for the answer */
 
-/* Tells this process the socket to its prober. */
+/* The variable of the environment with the descriptor of the prober's socket. */
 #define VARIABLE "GPUBUFD_PROBER_FD"
 
 union control {
@@ -443,7 +431,7 @@ union control {
     char space[CMSG_SPACE(FDS * sizeof(int))];
 };
 
-static bool send_request(int fd, struct gb_cuda_probe_request request, const int fds[FDS]) {
+static bool send_request(int fd, struct probe_request request, const int fds[FDS]) {
     struct iovec part = {&request, sizeof(request)};
     union control control = {.head = {CMSG_LEN(FDS * sizeof(int)), SOL_SOCKET, SCM_RIGHTS}};
     struct msghdr message = {
@@ -453,7 +441,7 @@ static bool send_request(int fd, struct gb_cuda_probe_request request, const int
     return sendmsg(fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof(request);
 }
 
-static bool receive_request(int fd, struct gb_cuda_probe_request *ret, int ret_fds[FDS]) {
+static bool receive_request(int fd, struct probe_request *ret, int ret_fds[FDS]) {
     struct iovec part = {ret, sizeof(*ret)};
     union control control;
     struct msghdr message = {
@@ -468,10 +456,11 @@ static bool receive_request(int fd, struct gb_cuda_probe_request *ret, int ret_f
     return true;
 }
 
-/* A terminal and a service manager send signals to both processes: this one goes after the daemon. */
+/* A terminal and a service manager send signals to both processes. The prober ignores them, and ends after the
+ * daemon. */
 int gb_cuda_prober_main(int argc, char **argv) {
-    struct gb_cuda_probe_request request;
-    struct gb_cuda_probe_result result;
+    struct probe_request request;
+    struct probe_result result;
     int fds[FDS];
 
     if (argc == 0 || strcmp(argv[0], GB_CUDA_PROBER) != 0)
@@ -481,7 +470,7 @@ int gb_cuda_prober_main(int argc, char **argv) {
     (void)signal(SIGHUP, SIG_IGN);
     (void)fcntl(ASK_FD, F_SETFD, FD_CLOEXEC);
     while (receive_request(ASK_FD, &request, fds)) {
-        gb_cuda_probe_run(&request, fds[0], &result);
+        probe_run(&request, fds[0], &result);
         (void)send(fds[1], &result, sizeof(result), MSG_NOSIGNAL);
         close(fds[0]);
         close(fds[1]);
@@ -491,7 +480,7 @@ int gb_cuda_prober_main(int argc, char **argv) {
 
 static int start(int socket) {
     char *argv[] = {(char[]){GB_CUDA_PROBER}, NULL};
-    int high = fcntl(socket, F_DUPFD_CLOEXEC, ASK_FD + 1); /* a descriptor that is ASK_FD already would be closed */
+    int high = fcntl(socket, F_DUPFD_CLOEXEC, ASK_FD + 1); /* a descriptor that is already ASK_FD would be closed */
     posix_spawn_file_actions_t actions;
     pid_t pid;
     int r;
@@ -524,14 +513,16 @@ int gb_cuda_prober_start(struct gb_error *err) {
     return gb_error_errno(err, GB_ERR_INTERNAL, "posix_spawn", r);
 }
 
-bool gb_cuda_prober_ask(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret) {
+/* Lets the prober start the probe. It carries out one request after the other. Returns false if gb_cuda_prober_start
+ * was not called, so that this process starts the probe itself. [any thread] */
+static bool prober_ask(const struct probe_request *what, int pool_fd, struct probe_result *ret) {
     const char *text = getenv(VARIABLE);
     ssize_t n = -1;
     int ends[2];
 
     if (!text)
         return false;
-    *ret = (struct gb_cuda_probe_result){.error = ECONNRESET};
+    *ret = (struct probe_result){.error = ECONNRESET};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
         ret->error = errno;
         return true;
@@ -545,4 +536,34 @@ bool gb_cuda_prober_ask(const struct gb_cuda_probe_request *what, int pool_fd, s
     if (n != (ssize_t)sizeof(*ret))
         ret->error = ECONNRESET;
     return true;
+}
+
+/* --- the daemon's question ---------------------------------------------------------------------------------------- */
+
+int gb_cuda_probe(const struct gb_import *what, struct gb_error *err) {
+    struct probe_request request = {.device = what->device};
+    struct probe_result result;
+    const struct probe_answer *answer = &result.answer;
+    int status;
+
+    memcpy(request.handle, what->handle, sizeof(request.handle));
+    if (!prober_ask(&request, what->fd, &result))
+        probe_run(&request, what->fd, &result);
+    if (result.error != 0)
+        return gb_error_errno(err, GB_ERR_SATURATED, "the start of a process that opens the pool", result.error);
+    status = result.status;
+    if (!result.heard)
+        return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                            "a process that opened the pool and its pointer %s: allocations of a pool are taken up to "
+                            "%llu bytes, as cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave them",
+                            WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL ? "died of it" : "did not come back",
+                            GB_EXPORT_POOL_MAX_BYTES);
+    if (answer->rc == cudaSuccess)
+        return 0;
+    gb_error_native(err, "cuda", answer->rc, cudaGetErrorName((cudaError_t)answer->rc), answer->call);
+    return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
+                        "CUDA does not take it for a pool and a pointer into it (%s: %s): give what "
+                        "cudaMemPoolExportToShareableHandle and cudaMemPoolExportPointer gave, in another process and "
+                        "while the memory lives",
+                        answer->call, cudaGetErrorString((cudaError_t)answer->rc));
 }

@@ -18,12 +18,12 @@ struct gb_pool {
     int device;
     bool is_default;
     bool exportable;
-    uint64_t max_bytes;   /* as asked for; the device's total for the default pool */
-    int fd;               /* its own handle once something of it was exported, under files_lock; -1: none */
-    uint64_t limit_bytes; /* max_bytes, or the device's total where that is 0 */
+    uint64_t max_bytes;   /* as requested; the device's total for the default pool */
+    int fd;               /* the pool's handle after the first export, under files_lock; -1: not yet */
+    uint64_t limit_bytes; /* max_bytes, or the device's total if that is 0 */
 };
 
-/* Page-locked memory that copies of pageable memory go by way of, in two sizes. */
+/* Page-locked memory that copies of pageable memory go through, in two sizes. */
 enum cuda_bounce_size { CUDA_BOUNCE_SMALL, CUDA_BOUNCE_LARGE, CUDA_BOUNCE_SIZES };
 
 struct cuda_bounce {
@@ -37,7 +37,7 @@ struct gb_stream {
     struct gb_stream *prev; /* of the device's streams, under its streams_lock */
     struct gb_stream *next;
     cudaEvent_t end;             /* record_device records it, under streams_lock */
-    pthread_mutex_t lock;        /* what the CPU does in the stream's order is queued as a whole */
+    pthread_mutex_t lock;        /* held while a piece of the CPU's work is queued as a whole */
     struct cuda_host_work *work; /* under lock; see move.c */
     struct cuda_bounce *bounce[CUDA_BOUNCE_SIZES];
 };
@@ -78,18 +78,18 @@ struct cuda_completer {
 
 struct cuda_device {
     struct gb_device_rec rec; /* all but free_bytes */
-    bool has_pools;           /* else its own memory is that of cudaMalloc */
+    bool has_pools;           /* else its memory comes from cudaMalloc */
     bool exports_fd;
-    bool locks_pages; /* of memory that is not CUDA's own */
+    bool locks_pages; /* of memory that CUDA did not allocate */
     struct gb_pool default_pool;
-    cudaStream_t mark_stream; /* never gets work: its events stand at the moment they are recorded */
+    cudaStream_t mark_stream; /* gets no work, so that its events complete when they are recorded */
     pthread_mutex_t streams_lock;
-    struct gb_stream *streams;  /* under streams_lock; without the two of our own */
+    struct gb_stream *streams;  /* under streams_lock; without mark_stream and gather_stream */
     cudaStream_t gather_stream; /* under streams_lock; waits for other streams, see record_device */
     struct cuda_completer completer;
 };
 
-/* What only the driver has. */
+/* Functions that the runtime does not have. */
 struct cuda_driver {
     PFN_cuMemsetD16Async_v3020 fill16;
     PFN_cuMemsetD32Async_v3020 fill32;
@@ -98,8 +98,8 @@ struct cuda_driver {
     PFN_cuMemGetAddressRange_v3020 address_range;
     PFN_cuDeviceGet_v2000 device_get;
     PFN_cuDeviceGetAttribute_v2000 device_attribute;
-    PFN_cuStreamWaitValue32_v11070 stream_wait_value; /* NULL: not in this driver */
-    bool has_virtual_memory;                          /* what follows is there */
+    PFN_cuStreamWaitValue32_v11070 stream_wait_value; /* NULL: this driver does not have it */
+    bool has_virtual_memory;                          /* the driver has all functions below */
     PFN_cuMemGetAllocationGranularity_v10020 mem_granularity;
     PFN_cuMemCreate_v10020 mem_create;
     PFN_cuMemRelease_v10020 mem_release;
@@ -114,7 +114,7 @@ struct cuda_driver {
     PFN_cuMemGetAllocationPropertiesFromHandle_v10020 mem_properties;
 };
 
-/* What a pool's descriptor is to the system. */
+/* The sort of file that a pool's descriptor is. */
 struct cuda_pool_sort {
     bool known;
     mode_t type;
@@ -126,7 +126,7 @@ struct cuda_pool_sort {
 
 struct cuda_hold_word {
     _Atomic uint32_t *at;
-    uint32_t number; /* what the last hold waits for */
+    uint32_t number; /* the value that the last hold waits for */
     bool taken;
 };
 
@@ -147,13 +147,12 @@ struct cuda_backend {
     pthread_mutex_t files_lock;
     struct gb_host_ranges files; /* memory of kinds pinned and pageable, under files_lock */
     pthread_mutex_t imports_lock;
-    struct cuda_import
-        *imports; /* a device's memory that is another process's, under imports_lock; held while CUDA opens it */
+    struct cuda_import *imports; /* device memory of other processes, under imports_lock; held while CUDA opens it */
     struct cuda_pool_sort pool_sort; /* set once, under imports_lock */
-    struct gb_host_ranges foreign;   /* host memory that is; under imports_lock */
+    struct gb_host_ranges foreign;   /* host memory of other processes, under imports_lock */
     pthread_mutex_t bounces_lock;
     struct cuda_bounce
-        *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; given back at the end: that waits */
+        *bounces[CUDA_BOUNCE_SIZES]; /* of no stream, under bounces_lock; freed at the close, which waits */
     struct cuda_hold_words holds;
 };
 
@@ -163,68 +162,42 @@ static inline struct cuda_backend *gb_cuda_of(struct gb_backend *be) {
 
 /* --- device.c ----------------------------------------------------------------------------------------------------- */
 
-/* Records what `call` answered: native error, code and detail (unless *err has one already), clears CUDA's last error,
- * and marks the backend dead where rc says that the device is. err may be NULL. Returns -1. */
+/* Sets *err to the error of `call`: native error and code, and detail unless *err has one. Clears CUDA's last error.
+ * Marks the backend dead if rc says that the device is dead. err may be NULL. Returns -1. */
 int gb_cuda_fail(struct cuda_backend *be, cudaError_t rc, const char *call, struct gb_error *err);
 
 bool gb_cuda_dead(struct gb_backend *be, struct gb_error *ret_why);
 
-/* Makes the device current for this thread. -1 when it does not exist or CUDA refuses. */
+/* Makes the device current for this thread. Returns 0; -1 if it does not exist or CUDA refuses. */
 int gb_cuda_select(struct cuda_backend *be, int device, struct gb_error *err);
 
-/* The same, and -1 with the reason when the backend is dead. Every entry that can fail begins with it. */
+/* As gb_cuda_select, and -1 with the reason if the backend is dead. Every entry that can fail begins with it. */
 int gb_cuda_enter(struct cuda_backend *be, int device, struct gb_error *err);
 
 /* Finds the driver's functions. */
 int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err);
 
-/* 0 where the driver does not know the attribute. */
+/* The attribute's value, or 0 if the driver does not know it. */
 int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attribute attribute);
 
-/* Identity and sizes. */
+/* Sets identity and sizes. */
 void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
 
-/* The releases that all devices have in common. */
+/* Sets the releases of driver and runtime, which all devices have in common. */
 void gb_cuda_describe_releases(struct cuda_backend *be);
 
-/* Adds capabilities and kinds, once all devices are open and the driver's functions are found. */
+/* Adds capabilities and kinds, after all devices are open and the driver's functions are found. Returns 0 or -1. */
 int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error *err);
 
-struct gb_cuda_probe_request {
-    int device;
-    unsigned char handle[GB_EXPORT_HANDLE_BYTES];
-};
-
-/* What the probe's process says, in one write, which a pipe keeps together: CUDA's number, and the call that gave
- * it. */
-struct gb_cuda_probe_answer {
-    int rc;
-    char call[48];
-};
-
-struct gb_cuda_probe_result {
-    int error;  /* errno where no process could be started */
-    bool heard; /* answer is set */
-    int status; /* of the process's end */
-    struct gb_cuda_probe_answer answer;
-};
-
-/* Starts the process that opens the pool, and waits for its end. */
-void gb_cuda_probe_run(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret);
-
-/* Has another process open the pool and the pointer of *what; CANNOT_ADOPT where it does not come back. Takes as long
- * as a context takes to be made, and 20 seconds at most. */
+/* Lets another process open the pool and the pointer of *what. Takes as long as making a context, and 20 seconds at
+ * most. Returns 0; -1 with CANNOT_ADOPT if that process died or did not answer. */
 int gb_cuda_probe(const struct gb_import *what, struct gb_error *err);
-
-/* False where gb_cuda_prober_start() was not called: this process starts the probe itself. [any thread; the
- * prober carries out one request after the other] */
-bool gb_cuda_prober_ask(const struct gb_cuda_probe_request *what, int pool_fd, struct gb_cuda_probe_result *ret);
 
 /* --- stream.c ----------------------------------------------------------------------------------------------------- */
 
 int gb_cuda_completer_init(struct cuda_completer *completer, struct cuda_backend *be, int device, struct gb_error *err);
 
-/* Fires what is left, joins the thread. A zeroed or half-built completer is accepted. */
+/* Fires the watches that are left and joins the thread. A zeroed or half-built completer is accepted. */
 void gb_cuda_completer_done(struct cuda_completer *completer);
 
 int gb_cuda_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
@@ -275,29 +248,24 @@ int gb_cuda_copy(struct gb_backend *be, void *dst, const void *src, uint64_t byt
 int gb_cuda_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned width, uint64_t count,
                  struct gb_stream *stream, struct gb_error *err);
 
-/* 1: memory of kind PINNED cannot be in a file here. */
-int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
-                       struct gb_error *err);
-
-/* Whether place is in memory of gb_cuda_file_alloc. */
+/* Returns true if place is in memory that has a file. */
 bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place);
-int gb_cuda_file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
 int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
                         struct gb_export *ret, struct gb_error *err);
 void gb_cuda_files_free(struct cuda_backend *be);
 
-/* Locks the pages of a segment. 1: CUDA does not lock such memory here. */
+/* Locks the pages of a segment. Returns 0; 1 if CUDA does not lock such memory here; -1. */
 int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
 int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err);
 
-/* NULL: the memory is from no pool. */
+/* The pool of the memory, or NULL. */
 cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr);
 
-/* What an allocation of bytes of kind SHARED, or IPC, takes. */
+/* The size of an allocation of kind SHARED, or IPC, with that many bytes. */
 int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, size_t *ret, struct gb_error *err);
 uint64_t gb_cuda_ipc_size(uint64_t bytes);
 
-/* Lets every device that can read and write size bytes of that device at the address. */
+/* Permits every device that can to read and write the device's memory at the address. Returns 0 or -1. */
 int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err);
 
 int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
@@ -310,7 +278,7 @@ int gb_cuda_attach(struct gb_backend *be, const struct gb_location *place, bool 
 int gb_cuda_attributes(struct gb_backend *be, const struct gb_location *place, struct gb_pool *pool,
                        struct gb_mem_attr *ret, struct gb_error *err);
 
-/* Whether device can use peer's memory. */
+/* Returns true if device can use peer's memory. */
 bool gb_cuda_reaches(int device, int peer);
 
 int gb_cuda_pool_open_to(struct cuda_backend *be, cudaMemPool_t pool, int device, bool *ret, struct gb_error *err);
@@ -323,18 +291,8 @@ int gb_cuda_event_record_device(struct gb_backend *be, struct gb_event *event, i
 
 /* --- move.c ------------------------------------------------------------------------------------------------------- */
 
-/* What the CPU does in a stream's order. The functions want stream->lock held and the stream's device current. */
-
-int gb_cuda_host_copy_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src,
-                             uint64_t bytes, struct gb_error *err);
-int gb_cuda_host_fill_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, uint64_t pattern,
-                             unsigned width, uint64_t count, struct gb_error *err);
-
-/* Between pageable memory and a device, by way of the stream's bounce buffer. */
-int gb_cuda_bounce_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src, uint64_t bytes,
-                          bool to_device, struct gb_error *err);
-
-/* When the stream is drained or its device dead: frees the work's descriptions, gives the bounce buffers back. */
+/* Frees the descriptions of the CPU's work and gives back the bounce buffers. The stream has drained, or its device is
+ * dead. */
 void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream);
 
 void gb_cuda_bounces_free(struct cuda_backend *be);

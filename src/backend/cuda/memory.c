@@ -1,4 +1,6 @@
-/* Memory of CUDA: pools and who reaches them, kinds, allocations, memory in files of its own. */
+/* Memory of the CUDA backend: stream-ordered memory of pools, host memory in files, memory of other kinds, pools and
+ * their access by other devices. State that CUDA can report is read from CUDA and not kept here. cuda.c puts the
+ * functions into the vtable; move.c and share.c call some. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,13 +12,12 @@
 #include "backend/common.h"
 #include "backend/cuda/internal.h"
 
-/* --- mem ---------------------------------------------------------------------------------------------------------- */
-
-/* Memory: page-locked host memory, stream-ordered device memory, copies and fills. */
+/* --- page-locked memory, and memory in stream order --------------------------------------------------------------- */
 
 #define PIN_UNIT ((size_t)2 << 20)
 
-/* Whole units of 2 MiB: smaller pieces may be cut from a shared block and then lie off a page's start. */
+/* Allocates whole units of 2 MiB. Smaller pieces may be cut from a shared block and not begin at a page. Returns 0 or
+ * -1. */
 int gb_cuda_pin_alloc(struct gb_backend *base, size_t bytes, void **ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     void *ptr = NULL;
@@ -46,7 +47,7 @@ void gb_cuda_pin_free(struct gb_backend *base, void *ptr) {
         gb_cuda_fail(be, rc, "cudaFreeHost", NULL);
 }
 
-/* Adds what only we know to CUDA's "out of memory": the pool's numbers. */
+/* Adds the pool's numbers to CUDA's "out of memory". Returns -1. */
 static int fail_alloc(struct cuda_backend *be, struct gb_pool *pool, uint64_t bytes, cudaError_t rc,
                       struct gb_error *err) {
     cuuint64_t used = 0;
@@ -72,7 +73,8 @@ int gb_cuda_alloc(struct gb_backend *base, struct gb_pool *pool, struct gb_strea
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an allocation has at least one byte");
     if (gb_cuda_enter(be, stream->device, err) < 0)
         return -1;
-    /* Not asked of CUDA: it may round a small maximum up, and call a size beyond its address space invalid. */
+    /* Checked here, because CUDA may round a small maximum up, and reports a size beyond its address space as
+     * invalid. */
     if (bytes > pool->limit_bytes)
         return fail_alloc(be, pool, bytes, cudaErrorMemoryAllocation, err);
     rc = cudaMallocFromPoolAsync(&ptr, bytes, pool->handle, stream->handle);
@@ -142,9 +144,139 @@ int gb_cuda_fill(struct gb_backend *base, void *dst, uint64_t pattern, unsigned 
     }
 }
 
-/* --- kind --------------------------------------------------------------------------------------------------------- */
+/* --- host memory in files ----------------------------------------------------------------------------------------- */
 
-/* Memory of the kinds that no pool gives, handing managed memory over, and what CUDA knows of an address. */
+/* Other processes can map it. It consists of the host backend's segments, by address. */
+
+/* Touches the pages first, because page-locking untouched pages takes ten times as long. If the system cannot touch
+ * them so, the locking does; a lack of memory is reported at once. */
+int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
+    uint64_t pages = gb_memfd_pages(segment->bytes);
+    cudaError_t rc = cudaSuccess;
+
+    if (madvise(segment->base, pages, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+        rc = cudaErrorMemoryAllocation;
+    if (rc == cudaSuccess)
+        rc = cudaHostRegister(segment->base, pages, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (rc == cudaSuccess)
+        return 0;
+    if (gb_native_code((int)rc) == GB_ERR_DEVICE_ERROR || gb_native_code((int)rc) == GB_ERR_UNSUPPORTED) {
+        (void)cudaGetLastError();
+        return 1;
+    }
+    if (rc == cudaErrorMemoryAllocation)
+        gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "the machine does not give %llu bytes of page-locked memory",
+                     (unsigned long long)segment->bytes);
+    return gb_cuda_fail(be, rc, "cudaHostRegister", err);
+}
+
+int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
+    cudaError_t rc = cudaHostUnregister(segment->base);
+
+    return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaHostUnregister", err);
+}
+
+/* Returns 0; 1 if memory of kind PINNED cannot be in a file here; -1. */
+static int file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                      struct gb_error *err) {
+    struct gb_host_segment *segment = gb_host_segment_map_file(bytes, false);
+    bool kept;
+    int r;
+
+    if (!segment)
+        return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "the machine does not give %llu bytes",
+                            (unsigned long long)bytes);
+    segment->kind = kind;
+    segment->device = device;
+    r = kind == GB_KIND_PINNED ? gb_cuda_lock_pages(be, segment, err) : 0;
+    if (r != 0) {
+        gb_host_segment_unmap(segment);
+        return r;
+    }
+    pthread_mutex_lock(&be->files_lock);
+    kept = gb_host_ranges_reserve(&be->files) == 0;
+    if (kept)
+        gb_host_ranges_put(&be->files, segment);
+    pthread_mutex_unlock(&be->files_lock);
+    if (kept) {
+        *ret = segment->base;
+        return 0;
+    }
+    if (kind == GB_KIND_PINNED)
+        (void)gb_cuda_unlock_pages(be, segment, NULL);
+    gb_host_segment_unmap(segment);
+    return gb_error_errno(err, GB_ERR_INTERNAL, "realloc", ENOMEM);
+}
+
+/* The segment that place is in, or NULL. */
+static struct gb_host_segment *find_locked(struct cuda_backend *be, const struct gb_location *place) {
+    struct gb_host_segment *segment = gb_host_ranges_find(&be->files, place->ptr);
+
+    return segment && segment->kind == place->kind ? segment : NULL;
+}
+
+bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place) {
+    bool has;
+
+    pthread_mutex_lock(&be->files_lock);
+    has = find_locked(be, place) != NULL;
+    pthread_mutex_unlock(&be->files_lock);
+    return has;
+}
+
+static int file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
+    struct gb_host_segment *segment;
+
+    pthread_mutex_lock(&be->files_lock);
+    segment = find_locked(be, place);
+    if (segment && (segment->base != place->ptr || segment->bytes != bytes))
+        segment = NULL;
+    pthread_mutex_unlock(&be->files_lock);
+    if (!segment)
+        return gb_error_set(err, GB_ERR_DEVICE_ERROR, "%p is not %llu bytes of kind %s, or freed already", place->ptr,
+                            (unsigned long long)bytes, gb_kind_name(place->kind));
+    if (segment->kind == GB_KIND_PINNED && gb_cuda_unlock_pages(be, segment, err) < 0)
+        return -1;
+    pthread_mutex_lock(&be->files_lock);
+    gb_host_ranges_take(&be->files, segment);
+    pthread_mutex_unlock(&be->files_lock);
+    gb_host_segment_unmap(segment);
+    return 0;
+}
+
+int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
+                        struct gb_export *ret, struct gb_error *err) {
+    const struct gb_host_segment *segment;
+    uint64_t offset;
+    int r;
+
+    pthread_mutex_lock(&be->files_lock); /* keeps the descriptor open until it was duplicated */
+    segment = find_locked(be, place);
+    offset = segment ? (uintptr_t)place->ptr - (uintptr_t)segment->base : 0;
+    if (segment && bytes > 0 && bytes <= segment->bytes - offset)
+        r = gb_memfd_export(segment->fd, segment->bytes, offset, writable, ret, err);
+    else
+        r = gb_error_set(err, GB_ERR_DEVICE_ERROR, "%p is not %llu bytes of kind %s", place->ptr,
+                         (unsigned long long)bytes, gb_kind_name(place->kind));
+    if (r == 0)
+        ret->device = segment->device;
+    pthread_mutex_unlock(&be->files_lock);
+    return r;
+}
+
+void gb_cuda_files_free(struct cuda_backend *be) {
+    size_t i;
+
+    for (i = 0; i < be->files.count; i++) {
+        if (be->files.sorted[i]->kind == GB_KIND_PINNED && cudaHostUnregister(be->files.sorted[i]->base) != cudaSuccess)
+            (void)cudaGetLastError();
+        gb_host_segment_unmap(be->files.sorted[i]);
+    }
+    free(be->files.sorted);
+    be->files = (struct gb_host_ranges){0};
+}
+
+/* --- kinds -------------------------------------------------------------------------------------------------------- */
 
 static const char *const alloc_calls[GB_KIND_COUNT] = {
     [GB_KIND_SHARED] = "cuMemCreate",   [GB_KIND_MANAGED] = "cudaMallocManaged",
@@ -152,14 +284,14 @@ static const char *const alloc_calls[GB_KIND_COUNT] = {
     [GB_KIND_IPC] = "cudaMalloc",
 };
 
-/* Smaller allocations may lie side by side in one piece of this size, and an importer maps the whole piece. */
+/* Smaller allocations may share one piece of this size, and an importer maps the whole piece. */
 #define IPC_UNIT (2ull << 20)
 
 static uint64_t machine_bytes(void) {
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* "Out of memory" with the numbers that we know: of the device, or of the machine. */
+/* Sets "out of memory" with the numbers of the device or of the machine. Returns -1. */
 static int fail_memory(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, cudaError_t rc,
                        struct gb_error *err) {
     const char *call = alloc_calls[kind];
@@ -178,7 +310,7 @@ static int fail_memory(struct cuda_backend *be, int device, enum gb_kind kind, u
     return gb_cuda_fail(be, rc, call, err);
 }
 
-/* --- shared ------------------------------------------------------------------------------------------------------- */
+/* --- kinds: shared ------------------------------------------------------------------------------------------------ */
 
 static CUmemAllocationProp shared_prop(int device) {
     return (CUmemAllocationProp){
@@ -199,7 +331,7 @@ int gb_cuda_shared_size(struct cuda_backend *be, int device, uint64_t bytes, siz
     return 0;
 }
 
-/* The owner reads and writes, and so does every device that can. */
+/* Permits the device, and every device that can, to read and write. Returns 0 or -1. */
 int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at, size_t size, struct gb_error *err) {
     CUresult rc = CUDA_SUCCESS;
     int i;
@@ -233,7 +365,7 @@ static int alloc_shared(struct cuda_backend *be, int device, uint64_t bytes, voi
         return gb_cuda_fail(be, (cudaError_t)rc, "cuMemAddressReserve", err);
     }
     rc = d->mem_map(at, size, 0, handle, 0);
-    /* The mapping keeps the memory; the handle can be had again from the address. */
+    /* The mapping keeps the memory, and the address gives the handle again. */
     (void)d->mem_release(handle);
     if (rc != CUDA_SUCCESS) {
         (void)d->mem_unreserve(at, size);
@@ -262,9 +394,9 @@ static int free_shared(struct cuda_backend *be, const struct gb_location *place,
     return rc == CUDA_SUCCESS ? 0 : gb_cuda_fail(be, (cudaError_t)rc, "cuMemAddressFree", err);
 }
 
-/* --- all kinds ---------------------------------------------------------------------------------------------------- */
+/* --- kinds: allocation and free ----------------------------------------------------------------------------------- */
 
-/* Memory that no process can import need not be whole pieces. */
+/* The size of an allocation of kind IPC; whole pieces only if another process can import it. */
 static uint64_t malloc_size(const struct gb_device_rec *rec, uint64_t bytes) {
     return rec->cap_missing[GB_CAP_LEGACY_IPC][0] == '\0' ? gb_cuda_ipc_size(bytes) : bytes;
 }
@@ -273,7 +405,7 @@ uint64_t gb_cuda_ipc_size(uint64_t bytes) {
     return (bytes + IPC_UNIT - 1) / IPC_UNIT * IPC_UNIT;
 }
 
-/* What the device and the machine have at most. */
+/* The bytes that the device and the machine have at most. */
 static uint64_t most(const struct gb_device_rec *rec, enum gb_kind kind) {
     uint64_t of_device = gb_kind_of_device(kind) ? rec->total_bytes : 0;
 
@@ -298,11 +430,11 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
     if (rec->kind_missing[kind][0] != '\0')
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind %s: %s", device,
                             gb_kind_name(kind), rec->kind_missing[kind]);
-    /* Not asked of CUDA: it may call a size beyond its address space invalid. */
+    /* Checked here, because CUDA reports a size beyond its address space as invalid. */
     if (bytes > most(rec, kind))
         return fail_memory(be, device, kind, bytes, cudaErrorMemoryAllocation, err);
     if (kind == GB_KIND_PAGEABLE || (kind == GB_KIND_PINNED && be->devices[device].locks_pages)) {
-        r = gb_cuda_file_alloc(be, device, kind, bytes, ret, err);
+        r = file_alloc(be, device, kind, bytes, ret, err);
         if (r <= 0)
             return r;
     }
@@ -324,8 +456,8 @@ int gb_cuda_kind_free(struct gb_backend *base, const struct gb_location *place, 
     struct cuda_backend *be = gb_cuda_of(base);
     cudaError_t rc;
 
-    if (place->kind == GB_KIND_PAGEABLE) /* not CUDA's: freed also when the device is dead */
-        return gb_cuda_file_free(be, place, bytes, err);
+    if (place->kind == GB_KIND_PAGEABLE) /* not CUDA's, so it is freed even if the device is dead */
+        return file_free(be, place, bytes, err);
     if (gb_cuda_enter(be, place->device, err) < 0)
         return -1;
     switch (place->kind) {
@@ -337,7 +469,7 @@ int gb_cuda_kind_free(struct gb_backend *base, const struct gb_location *place, 
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaFree", err);
     case GB_KIND_PINNED:
         if (gb_cuda_file_has(be, place))
-            return gb_cuda_file_free(be, place, bytes, err);
+            return file_free(be, place, bytes, err);
         rc = cudaFreeHost(place->ptr);
         return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaFreeHost", err);
     default:
@@ -386,7 +518,7 @@ int gb_cuda_attach(struct gb_backend *base, const struct gb_location *place, boo
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaStreamAttachMemAsync", err);
 }
 
-/* --- what CUDA knows ---------------------------------------------------------------------------------------------- */
+/* --- attributes of an address ------------------------------------------------------------------------------------- */
 
 cudaMemPool_t gb_cuda_pool_of(struct cuda_backend *be, const void *ptr) {
     CUmemoryPool pool = NULL;
@@ -435,9 +567,7 @@ int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place,
     return 0;
 }
 
-/* --- pool --------------------------------------------------------------------------------------------------------- */
-
-/* Memory pools. What can be asked of CUDA is asked, not remembered: a pool's handle holds only what is fixed. */
+/* --- pools -------------------------------------------------------------------------------------------------------- */
 
 static int get_u64(struct cuda_backend *be, struct gb_pool *pool, enum cudaMemPoolAttr attr, uint64_t *ret,
                    struct gb_error *err) {
@@ -458,7 +588,7 @@ static int set_u64(struct cuda_backend *be, struct gb_pool *pool, enum cudaMemPo
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemPoolSetAttribute", err);
 }
 
-/* The reuse policies are ints to CUDA, the sizes 64 bits wide. */
+/* CUDA has ints for the reuse policies, and 64 bits for sizes. */
 static int get_flag(struct cuda_backend *be, struct gb_pool *pool, enum cudaMemPoolAttr attr, bool *ret,
                     struct gb_error *err) {
     int value = 0;
@@ -547,7 +677,7 @@ int gb_cuda_pool_create(struct gb_backend *base, int device, const struct gb_poo
     props.handleTypes = config->exportable ? cudaMemHandleTypePosixFileDescriptor : cudaMemHandleTypeNone;
     props.location.type = cudaMemLocationTypeDevice;
     props.location.id = device;
-    /* 0 is CUDA's word for no maximum of its own; one beyond the device would say the same. */
+    /* 0 means no maximum to CUDA; one beyond the device means the same. */
     if (config->max_bytes > 0 && config->max_bytes < dev->rec.total_bytes) {
         props.maxSize = config->max_bytes;
         pool->limit_bytes = config->max_bytes;
@@ -629,7 +759,7 @@ int gb_cuda_pool_stat(struct gb_backend *base, struct gb_pool *pool, struct gb_p
 int gb_cuda_pool_reset_peak(struct gb_backend *base, struct gb_pool *pool, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
 
-    /* Zero is the only value that CUDA takes; the peak then reads the current value. */
+    /* Zero is the only value that CUDA accepts; the peak becomes the current value. */
     if (gb_cuda_enter(be, pool->device, err) < 0 || set_u64(be, pool, cudaMemPoolAttrUsedMemHigh, 0, err) < 0)
         return -1;
     return set_u64(be, pool, cudaMemPoolAttrReservedMemHigh, 0, err);
@@ -645,9 +775,7 @@ int gb_cuda_pool_trim(struct gb_backend *base, struct gb_pool *pool, uint64_t ke
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemPoolTrimTo", err);
 }
 
-/* --- peer --------------------------------------------------------------------------------------------------------- */
-
-/* Several devices: which device reaches which memory, and events that cover all streams of a device. */
+/* --- several devices ---------------------------------------------------------------------------------------------- */
 
 bool gb_cuda_reaches(int device, int peer) {
     int can = 0;
@@ -744,8 +872,8 @@ int gb_cuda_pool_access_get(struct gb_backend *base, struct gb_pool *pool, int d
 
 /* --- all streams of a device -------------------------------------------------------------------------------------- */
 
-/* The gathering stream waits for each stream's end as it stands; a stream leaves the list only when it is drained. What
- * was gathered earlier is waited for as well: it is part of the past that the event covers. */
+/* The gathering stream waits for the present end of each stream. A stream leaves the list only after it has drained.
+ * Earlier waits of the gathering stream are part of the past that the event covers. */
 int gb_cuda_event_record_device(struct gb_backend *base, struct gb_event *event, int device, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     const char *call = "cudaEventRecord";
@@ -771,136 +899,4 @@ int gb_cuda_event_record_device(struct gb_backend *base, struct gb_event *event,
         rc = cudaEventRecord(event->handle, dev->gather_stream);
     pthread_mutex_unlock(&dev->streams_lock);
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, call, err);
-}
-
-/* --- file --------------------------------------------------------------------------------------------------------- */
-
-/* Host memory, page-locked or not, in files of its own that other processes can map: the host backend's segments, by
- * address. */
-
-/* Page-locking touched pages takes a tenth of the time that it takes to touch them there. What the system cannot do,
- * the locking does; that it has no memory is reported at once. */
-int gb_cuda_lock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
-    uint64_t pages = gb_memfd_pages(segment->bytes);
-    cudaError_t rc = cudaSuccess;
-
-    if (madvise(segment->base, pages, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
-        rc = cudaErrorMemoryAllocation;
-    if (rc == cudaSuccess)
-        rc = cudaHostRegister(segment->base, pages, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    if (rc == cudaSuccess)
-        return 0;
-    if (gb_native_code((int)rc) == GB_ERR_DEVICE_ERROR || gb_native_code((int)rc) == GB_ERR_UNSUPPORTED) {
-        (void)cudaGetLastError();
-        return 1;
-    }
-    if (rc == cudaErrorMemoryAllocation)
-        gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "the machine does not give %llu bytes of page-locked memory",
-                     (unsigned long long)segment->bytes);
-    return gb_cuda_fail(be, rc, "cudaHostRegister", err);
-}
-
-int gb_cuda_unlock_pages(struct cuda_backend *be, struct gb_host_segment *segment, struct gb_error *err) {
-    cudaError_t rc = cudaHostUnregister(segment->base);
-
-    return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaHostUnregister", err);
-}
-
-int gb_cuda_file_alloc(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
-                       struct gb_error *err) {
-    struct gb_host_segment *segment = gb_host_segment_map_file(bytes, false);
-    bool kept;
-    int r;
-
-    if (!segment)
-        return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "the machine does not give %llu bytes",
-                            (unsigned long long)bytes);
-    segment->kind = kind;
-    segment->device = device;
-    r = kind == GB_KIND_PINNED ? gb_cuda_lock_pages(be, segment, err) : 0;
-    if (r != 0) {
-        gb_host_segment_unmap(segment);
-        return r;
-    }
-    pthread_mutex_lock(&be->files_lock);
-    kept = gb_host_ranges_reserve(&be->files) == 0;
-    if (kept)
-        gb_host_ranges_put(&be->files, segment);
-    pthread_mutex_unlock(&be->files_lock);
-    if (kept) {
-        *ret = segment->base;
-        return 0;
-    }
-    if (kind == GB_KIND_PINNED)
-        (void)gb_cuda_unlock_pages(be, segment, NULL);
-    gb_host_segment_unmap(segment);
-    return gb_error_errno(err, GB_ERR_INTERNAL, "realloc", ENOMEM);
-}
-
-/* The file that place is in; NULL: none. */
-static struct gb_host_segment *find_locked(struct cuda_backend *be, const struct gb_location *place) {
-    struct gb_host_segment *segment = gb_host_ranges_find(&be->files, place->ptr);
-
-    return segment && segment->kind == place->kind ? segment : NULL;
-}
-
-bool gb_cuda_file_has(struct cuda_backend *be, const struct gb_location *place) {
-    bool has;
-
-    pthread_mutex_lock(&be->files_lock);
-    has = find_locked(be, place) != NULL;
-    pthread_mutex_unlock(&be->files_lock);
-    return has;
-}
-
-int gb_cuda_file_free(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
-    struct gb_host_segment *segment;
-
-    pthread_mutex_lock(&be->files_lock);
-    segment = find_locked(be, place);
-    if (segment && (segment->base != place->ptr || segment->bytes != bytes))
-        segment = NULL;
-    pthread_mutex_unlock(&be->files_lock);
-    if (!segment)
-        return gb_error_set(err, GB_ERR_DEVICE_ERROR, "%p is not %llu bytes of kind %s, or freed already", place->ptr,
-                            (unsigned long long)bytes, gb_kind_name(place->kind));
-    if (segment->kind == GB_KIND_PINNED && gb_cuda_unlock_pages(be, segment, err) < 0)
-        return -1;
-    pthread_mutex_lock(&be->files_lock);
-    gb_host_ranges_take(&be->files, segment);
-    pthread_mutex_unlock(&be->files_lock);
-    gb_host_segment_unmap(segment);
-    return 0;
-}
-
-int gb_cuda_file_export(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, bool writable,
-                        struct gb_export *ret, struct gb_error *err) {
-    const struct gb_host_segment *segment;
-    uint64_t offset;
-    int r;
-
-    pthread_mutex_lock(&be->files_lock); /* a duplicate is made of a descriptor that is still open */
-    segment = find_locked(be, place);
-    offset = segment ? (uintptr_t)place->ptr - (uintptr_t)segment->base : 0;
-    if (segment && bytes > 0 && bytes <= segment->bytes - offset)
-        r = gb_memfd_export(segment->fd, segment->bytes, offset, writable, ret, err);
-    else
-        r = gb_error_set(err, GB_ERR_DEVICE_ERROR, "%p is not %llu bytes of kind %s", place->ptr,
-                         (unsigned long long)bytes, gb_kind_name(place->kind));
-    if (r == 0)
-        ret->device = segment->device;
-    pthread_mutex_unlock(&be->files_lock);
-    return r;
-}
-
-void gb_cuda_files_free(struct cuda_backend *be) {
-    size_t i;
-
-    for (i = 0; i < be->files.count; i++) {
-        if (be->files.sorted[i]->kind == GB_KIND_PINNED && cudaHostUnregister(be->files.sorted[i]->base) != cudaSuccess)
-            (void)cudaGetLastError();
-        gb_host_segment_unmap(be->files.sorted[i]);
-    }
-    free(be->files.sorted);
-    be->files = (struct gb_host_ranges){0};
 }

@@ -1,4 +1,6 @@
-/* Bytes between the host and devices, and between devices; memory of the host that devices reach. */
+/* Copies and fills of the CUDA backend between places of any kind, and the work that the CPU does for them in a
+ * stream's order. No call waits for the stream. cuda.c puts the functions into the vtable; stream.c ends a stream's
+ * work here. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -7,11 +9,279 @@
 
 #include "backend/cuda/internal.h"
 
-/* --- move --------------------------------------------------------------------------------------------------------- */
+/* --- the CPU's work ----------------------------------------------------------------------------------------------- */
 
-/* Copies and fills between places of any kind. */
+/* In a stream's order the CPU copies and fills host memory, and does its half of copies of pageable memory, which go
+ * through a page-locked bounce buffer. CUDA's own copies of pageable memory make the caller wait for the stream.
+ *
+ * A piece of work has one description and several steps, one host function each, so that functions of other streams get
+ * their turn between them. The stream keeps the descriptions, and frees them when all their steps have run, at the next
+ * piece or with the stream. No host function may free them, because a failed context runs no further function.
+ *
+ * Functions ending in _locked need stream->lock, and the stream's device must be current. */
 
-/* Elements of 8 bytes that are set one by one; more are copied from them. */
+#define STEP_BYTES (64ULL << 20)
+#define STEPS_MAX 32 /* a stream's queue has some thousand entries, and a call waits if it is full */
+
+static const uint64_t bounce_bytes[CUDA_BOUNCE_SIZES] = {1ULL << 20, 16ULL << 20};
+#define LARGE_FROM_BYTES (32ULL << 20)
+
+/* The addresses advance with each step, except that of the bounce buffer. */
+struct cuda_host_work {
+    struct cuda_host_work *next;
+    enum { COPY, COPY_TO_BOUNCE, COPY_FROM_BOUNCE, FILL } kind;
+    char *dst;
+    const char *src;
+    uint64_t pattern;
+    unsigned width;
+    uint64_t left_bytes;
+    uint64_t step_bytes;
+    atomic_bool running;
+    atomic_uint steps; /* that have not run yet */
+};
+
+/* --- the CPU's work: on CUDA's thread ----------------------------------------------------------------------------- */
+
+/* Pieces begin and end on whole elements. */
+static void fill(char *dst, uint64_t pattern, unsigned width, uint64_t bytes) {
+    uint64_t done = width < bytes ? width : bytes;
+
+    memcpy(dst, &pattern, done);
+    while (done < bytes) {
+        uint64_t n = done < bytes - done ? done : bytes - done;
+
+        n = n < 65536 ? n : 65536; /* small enough to be still in the cache */
+        memcpy(dst + done, dst, n);
+        done += n;
+    }
+}
+
+static void run_step(void *arg) {
+    struct cuda_host_work *work = arg;
+    uint64_t n;
+
+    atomic_store(&work->running, true);
+    n = work->left_bytes < work->step_bytes ? work->left_bytes : work->step_bytes;
+    if (work->kind == FILL)
+        fill(work->dst, work->pattern, work->width, n);
+    else
+        memmove(work->dst, work->src, n);
+    if (work->kind != COPY_TO_BOUNCE)
+        work->dst += n;
+    if (work->kind == COPY || work->kind == COPY_TO_BOUNCE)
+        work->src += n;
+    work->left_bytes -= n;
+    atomic_store(&work->running, false);
+    atomic_fetch_sub(&work->steps, 1); /* the work may be freed from here on */
+}
+
+/* --- the CPU's work: queueing ------------------------------------------------------------------------------------- */
+
+static void reap_locked(struct gb_stream *stream) {
+    struct cuda_host_work **at = &stream->work;
+
+    while (*at) {
+        struct cuda_host_work *work = *at;
+
+        if (atomic_load(&work->steps) > 0) {
+            at = &work->next;
+            continue;
+        }
+        *at = work->next;
+        free(work);
+    }
+}
+
+static unsigned steps_of(uint64_t bytes, uint64_t step_bytes) {
+    return (unsigned)((bytes + step_bytes - 1) / step_bytes);
+}
+
+/* Adds the description of a piece of work, of which no step is queued yet. Returns it, or NULL. */
+static struct cuda_host_work *add_locked(struct gb_stream *stream, const struct cuda_host_work *what,
+                                         struct gb_error *err) {
+    struct cuda_host_work *work = malloc(sizeof(*work));
+
+    reap_locked(stream);
+    if (!work) {
+        gb_error_errno(err, GB_ERR_INTERNAL, "malloc", ENOMEM);
+        return NULL;
+    }
+    *work = *what;
+    atomic_init(&work->running, false);
+    atomic_init(&work->steps, steps_of(work->left_bytes, work->step_bytes));
+    work->next = stream->work;
+    stream->work = work;
+    return work;
+}
+
+/* Drops the steps that were not queued. Queued steps still run before the work is freed. Returns -1. */
+static int give_up(struct cuda_backend *be, struct cuda_host_work *work, unsigned unqueued, cudaError_t rc,
+                   const char *call, struct gb_error *err) {
+    atomic_fetch_sub(&work->steps, unqueued);
+    return gb_cuda_fail(be, rc, call, err);
+}
+
+static int queue_all_locked(struct cuda_backend *be, struct gb_stream *stream, const struct cuda_host_work *what,
+                            struct gb_error *err) {
+    unsigned steps = steps_of(what->left_bytes, what->step_bytes);
+    struct cuda_host_work *work = add_locked(stream, what, err);
+    unsigned i;
+
+    if (!work)
+        return -1;
+    for (i = 0; i < steps; i++) {
+        cudaError_t rc = cudaLaunchHostFunc(stream->handle, run_step, work);
+
+        if (rc != cudaSuccess)
+            return give_up(be, work, steps - i, rc, "cudaLaunchHostFunc", err);
+    }
+    return 0;
+}
+
+/* The bytes of a step, a multiple of every width. */
+static uint64_t step_for(uint64_t bytes) {
+    uint64_t step = bytes / STEPS_MAX / 8 * 8 + 8;
+
+    return step < STEP_BYTES ? STEP_BYTES : step;
+}
+
+static int host_copy_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src,
+                            uint64_t bytes, struct gb_error *err) {
+    const struct cuda_host_work work = {
+        .kind = COPY, .dst = dst, .src = src, .left_bytes = bytes, .step_bytes = step_for(bytes)};
+
+    return queue_all_locked(be, stream, &work, err);
+}
+
+static int host_fill_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, uint64_t pattern,
+                            unsigned width, uint64_t count, struct gb_error *err) {
+    const struct cuda_host_work work = {.kind = FILL,
+                                        .dst = dst,
+                                        .pattern = pattern,
+                                        .width = width,
+                                        .left_bytes = count * width,
+                                        .step_bytes = step_for(count * width)};
+
+    return queue_all_locked(be, stream, &work, err);
+}
+
+/* --- the CPU's work: the bounce buffer ---------------------------------------------------------------------------- */
+
+static struct cuda_bounce *bounce_new(struct cuda_backend *be, uint64_t bytes, struct gb_error *err) {
+    struct cuda_bounce *bounce = calloc(1, sizeof(*bounce));
+    void *ptr = NULL;
+    cudaError_t rc;
+
+    if (!bounce) {
+        gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
+        return NULL;
+    }
+    rc = cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable);
+    if (rc != cudaSuccess) {
+        free(bounce);
+        gb_cuda_fail(be, rc, "cudaHostAlloc", err);
+        return NULL;
+    }
+    bounce->ptr = ptr;
+    return bounce;
+}
+
+/* The stream's bounce buffer, or NULL. The stream keeps it: its operations are in order, so the buffer is free for
+ * each. */
+static char *bounce_of_locked(struct cuda_backend *be, struct gb_stream *stream, enum cuda_bounce_size size,
+                              struct gb_error *err) {
+    if (!stream->bounce[size]) {
+        pthread_mutex_lock(&be->bounces_lock);
+        stream->bounce[size] = be->bounces[size];
+        if (stream->bounce[size])
+            be->bounces[size] = stream->bounce[size]->next;
+        pthread_mutex_unlock(&be->bounces_lock);
+    }
+    if (!stream->bounce[size])
+        stream->bounce[size] = bounce_new(be, bounce_bytes[size], err);
+    return stream->bounce[size] ? stream->bounce[size]->ptr : NULL;
+}
+
+/* Queues a copy between pageable memory and a device through the bounce buffer. Returns 0 or -1. */
+static int bounce_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src, uint64_t bytes,
+                         bool to_device, struct gb_error *err) {
+    enum cuda_bounce_size size = bytes > LARGE_FROM_BYTES ? CUDA_BOUNCE_LARGE : CUDA_BOUNCE_SMALL;
+    uint64_t step_bytes = bounce_bytes[size];
+    unsigned steps = steps_of(bytes, step_bytes);
+    char *bounce = bounce_of_locked(be, stream, size, err);
+    const struct cuda_host_work what = {.kind = to_device ? COPY_TO_BOUNCE : COPY_FROM_BOUNCE,
+                                        .dst = to_device ? bounce : dst,
+                                        .src = to_device ? src : bounce,
+                                        .left_bytes = bytes,
+                                        .step_bytes = step_bytes};
+    struct cuda_host_work *work = bounce ? add_locked(stream, &what, err) : NULL;
+    unsigned i;
+
+    if (!work)
+        return -1;
+    for (i = 0; i < steps; i++) {
+        uint64_t at = i * step_bytes;
+        uint64_t n = bytes - at < step_bytes ? bytes - at : step_bytes;
+        cudaError_t rc = cudaSuccess;
+
+        if (!to_device)
+            rc = cudaMemcpyAsync(bounce, (const char *)src + at, n, cudaMemcpyDeviceToHost, stream->handle);
+        if (rc != cudaSuccess)
+            return give_up(be, work, steps - i, rc, "cudaMemcpyAsync", err);
+        rc = cudaLaunchHostFunc(stream->handle, run_step, work);
+        if (rc != cudaSuccess)
+            return give_up(be, work, steps - i, rc, "cudaLaunchHostFunc", err);
+        if (to_device)
+            rc = cudaMemcpyAsync((char *)dst + at, bounce, n, cudaMemcpyHostToDevice, stream->handle);
+        if (rc != cudaSuccess)
+            return give_up(be, work, steps - i - 1, rc, "cudaMemcpyAsync", err);
+    }
+    return 0;
+}
+
+/* --- the CPU's work: the end -------------------------------------------------------------------------------------- */
+
+/* No step is queued any more, but a dead device may have interrupted a function. */
+void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream) {
+    int size;
+
+    while (stream->work) {
+        struct cuda_host_work *work = stream->work;
+
+        while (atomic_load(&work->running))
+            sched_yield();
+        stream->work = work->next;
+        free(work);
+    }
+    pthread_mutex_lock(&be->bounces_lock);
+    for (size = 0; size < CUDA_BOUNCE_SIZES; size++) {
+        if (!stream->bounce[size])
+            continue;
+        stream->bounce[size]->next = be->bounces[size];
+        be->bounces[size] = stream->bounce[size];
+        stream->bounce[size] = NULL;
+    }
+    pthread_mutex_unlock(&be->bounces_lock);
+}
+
+/* Called at the close, because cudaFreeHost may wait for all work of the device. */
+void gb_cuda_bounces_free(struct cuda_backend *be) {
+    int size;
+
+    for (size = 0; size < CUDA_BOUNCE_SIZES; size++) {
+        while (be->bounces[size]) {
+            struct cuda_bounce *bounce = be->bounces[size];
+
+            be->bounces[size] = bounce->next;
+            gb_cuda_pin_free(&be->base, bounce->ptr);
+            free(bounce);
+        }
+    }
+}
+
+/* --- places ------------------------------------------------------------------------------------------------------- */
+
+/* Elements of 8 bytes that are set one by one. The others are copied from them. */
 #define SEED_COUNT 8192ULL
 
 static bool of_device(const struct gb_location *place) {
@@ -25,7 +295,7 @@ static int check_place(const struct cuda_backend *be, const struct gb_location *
     return 0;
 }
 
-/* CUDA calls the other device's memory an invalid value. */
+/* Checks that the stream is of a device whose memory takes part. CUDA reports another device as an invalid value. */
 static int check_stream(const struct gb_stream *stream, const struct gb_location *a, const struct gb_location *b,
                         struct gb_error *err) {
     if (stream->device == a->device || stream->device == b->device)
@@ -43,14 +313,14 @@ static int copy(struct cuda_backend *be, const struct gb_location *dst, const st
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemcpyAsync", err);
 }
 
-/* Whether the destination's device reaches the source's memory as it stands. */
+/* Returns true if the destination's device reaches the source's memory now. */
 static int is_open(struct cuda_backend *be, const struct gb_location *dst, const struct gb_location *src, bool *ret,
                    struct gb_error *err) {
     cudaMemPool_t pool = src->kind == GB_KIND_DEVICE ? gb_cuda_pool_of(be, src->ptr) : NULL;
 
     if (pool)
         return gb_cuda_pool_open_to(be, pool, dst->device, ret, err);
-    /* Memory by cudaMalloc is open to those devices only that this process opens it to, which it never does. */
+    /* Memory of cudaMalloc is open only to devices that the process opens it to, and this process opens it to none. */
     *ret = src->kind != GB_KIND_DEVICE && src->kind != GB_KIND_IPC && gb_cuda_reaches(dst->device, src->device);
     return 0;
 }
@@ -87,7 +357,7 @@ static int copy_between_devices(struct cuda_backend *be, const struct gb_locatio
     return 0;
 }
 
-/* One side is a device's, the other the host's. */
+/* Queues a copy between a device and the host. Returns 0 or -1. */
 static int copy_to_or_from(struct cuda_backend *be, const struct gb_location *dst, const struct gb_location *src,
                            uint64_t bytes, bool to_device, struct gb_stream *stream, struct gb_error *err) {
     const struct gb_location *device = to_device ? dst : src;
@@ -99,7 +369,7 @@ static int copy_to_or_from(struct cuda_backend *be, const struct gb_location *ds
     if (host->kind != GB_KIND_PAGEABLE)
         return copy(be, dst, src, bytes, to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream, err);
     pthread_mutex_lock(&stream->lock);
-    r = gb_cuda_bounce_locked(be, stream, dst->ptr, src->ptr, bytes, to_device, err);
+    r = bounce_locked(be, stream, dst->ptr, src->ptr, bytes, to_device, err);
     pthread_mutex_unlock(&stream->lock);
     return r;
 }
@@ -125,7 +395,7 @@ int gb_cuda_move(struct gb_backend *base, const struct gb_location *dst, const s
         return 0;
     }
     pthread_mutex_lock(&stream->lock);
-    r = gb_cuda_host_copy_locked(be, stream, dst->ptr, src->ptr, bytes, err);
+    r = host_copy_locked(be, stream, dst->ptr, src->ptr, bytes, err);
     pthread_mutex_unlock(&stream->lock);
     if (r == 0)
         *ret_way = GB_WAY_HOST;
@@ -134,8 +404,8 @@ int gb_cuda_move(struct gb_backend *base, const struct gb_location *dst, const s
 
 /* --- fills -------------------------------------------------------------------------------------------------------- */
 
-/* No fill of CUDA's is 8 bytes wide. The first elements are made of their two halves, each a column of 32-bit values;
- * what is filled is then copied behind itself, doubling: exact for any count, and few operations. */
+/* CUDA has no fill that is 8 bytes wide. The first elements are made of two halves, each a column of 32-bit values.
+ * Then the filled elements are copied behind themselves, doubling: exact for any count, in few operations. */
 static int fill8(struct cuda_backend *be, void *dst, uint64_t pattern, uint64_t count, struct gb_stream *stream,
                  struct gb_error *err) {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)dst;
@@ -186,274 +456,7 @@ int gb_cuda_location_fill(struct gb_backend *base, const struct gb_location *dst
                           : gb_cuda_fill(base, dst->ptr, pattern, width, count, stream, err);
     }
     pthread_mutex_lock(&stream->lock);
-    r = gb_cuda_host_fill_locked(be, stream, dst->ptr, pattern, width, count, err);
+    r = host_fill_locked(be, stream, dst->ptr, pattern, width, count, err);
     pthread_mutex_unlock(&stream->lock);
     return r;
-}
-
-/* --- host --------------------------------------------------------------------------------------------------------- */
-
-/* What the CPU does in a stream's order: copies and fills of host memory, and its half of the copies of pageable
- * memory, which go through a page-locked bounce buffer. CUDA's own copies of pageable memory make the caller wait for
- * the stream.
- *
- * A piece of work is described once and done in steps, one host function each, so that another stream's functions get
- * their turn between them. The descriptions hang on the stream and are freed when all their steps have run, at the
- * next piece or with the stream: a failed context runs no further function, so no function may be the one to free. */
-
-#define STEP_BYTES (64ULL << 20)
-#define STEPS_MAX 32 /* a stream's queue has some thousand entries, and a call that finds it full waits */
-
-static const uint64_t bounce_bytes[CUDA_BOUNCE_SIZES] = {1ULL << 20, 16ULL << 20};
-#define LARGE_FROM_BYTES (32ULL << 20)
-
-/* The addresses move on with each step, but for the side that is the bounce buffer. */
-struct cuda_host_work {
-    struct cuda_host_work *next;
-    enum { COPY, COPY_TO_BOUNCE, COPY_FROM_BOUNCE, FILL } kind;
-    char *dst;
-    const char *src;
-    uint64_t pattern;
-    unsigned width;
-    uint64_t left_bytes;
-    uint64_t step_bytes;
-    atomic_bool running;
-    atomic_uint steps; /* still to run */
-};
-
-/* --- on CUDA's thread --------------------------------------------------------------------------------------------- */
-
-/* Pieces begin and end on whole elements. */
-static void fill(char *dst, uint64_t pattern, unsigned width, uint64_t bytes) {
-    uint64_t done = width < bytes ? width : bytes;
-
-    memcpy(dst, &pattern, done);
-    while (done < bytes) {
-        uint64_t n = done < bytes - done ? done : bytes - done;
-
-        n = n < 65536 ? n : 65536; /* from what is still in the cache */
-        memcpy(dst + done, dst, n);
-        done += n;
-    }
-}
-
-static void run_step(void *arg) {
-    struct cuda_host_work *work = arg;
-    uint64_t n;
-
-    atomic_store(&work->running, true);
-    n = work->left_bytes < work->step_bytes ? work->left_bytes : work->step_bytes;
-    if (work->kind == FILL)
-        fill(work->dst, work->pattern, work->width, n);
-    else
-        memmove(work->dst, work->src, n);
-    if (work->kind != COPY_TO_BOUNCE)
-        work->dst += n;
-    if (work->kind == COPY || work->kind == COPY_TO_BOUNCE)
-        work->src += n;
-    work->left_bytes -= n;
-    atomic_store(&work->running, false);
-    atomic_fetch_sub(&work->steps, 1); /* the last touch */
-}
-
-/* --- queueing ----------------------------------------------------------------------------------------------------- */
-
-static void reap_locked(struct gb_stream *stream) {
-    struct cuda_host_work **at = &stream->work;
-
-    while (*at) {
-        struct cuda_host_work *work = *at;
-
-        if (atomic_load(&work->steps) > 0) {
-            at = &work->next;
-            continue;
-        }
-        *at = work->next;
-        free(work);
-    }
-}
-
-static unsigned steps_of(uint64_t bytes, uint64_t step_bytes) {
-    return (unsigned)((bytes + step_bytes - 1) / step_bytes);
-}
-
-/* Describes a piece of work of which no step is queued yet. */
-static struct cuda_host_work *add_locked(struct gb_stream *stream, const struct cuda_host_work *what,
-                                         struct gb_error *err) {
-    struct cuda_host_work *work = malloc(sizeof(*work));
-
-    reap_locked(stream);
-    if (!work) {
-        gb_error_errno(err, GB_ERR_INTERNAL, "malloc", ENOMEM);
-        return NULL;
-    }
-    *work = *what;
-    atomic_init(&work->running, false);
-    atomic_init(&work->steps, steps_of(work->left_bytes, work->step_bytes));
-    work->next = stream->work;
-    stream->work = work;
-    return work;
-}
-
-/* Those that are queued still run, and are waited for before the work is freed. */
-static int give_up(struct cuda_backend *be, struct cuda_host_work *work, unsigned unqueued, cudaError_t rc,
-                   const char *call, struct gb_error *err) {
-    atomic_fetch_sub(&work->steps, unqueued);
-    return gb_cuda_fail(be, rc, call, err);
-}
-
-static int queue_all_locked(struct cuda_backend *be, struct gb_stream *stream, const struct cuda_host_work *what,
-                            struct gb_error *err) {
-    unsigned steps = steps_of(what->left_bytes, what->step_bytes);
-    struct cuda_host_work *work = add_locked(stream, what, err);
-    unsigned i;
-
-    if (!work)
-        return -1;
-    for (i = 0; i < steps; i++) {
-        cudaError_t rc = cudaLaunchHostFunc(stream->handle, run_step, work);
-
-        if (rc != cudaSuccess)
-            return give_up(be, work, steps - i, rc, "cudaLaunchHostFunc", err);
-    }
-    return 0;
-}
-
-/* A multiple of every width. */
-static uint64_t step_for(uint64_t bytes) {
-    uint64_t step = bytes / STEPS_MAX / 8 * 8 + 8;
-
-    return step < STEP_BYTES ? STEP_BYTES : step;
-}
-
-int gb_cuda_host_copy_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src,
-                             uint64_t bytes, struct gb_error *err) {
-    const struct cuda_host_work work = {
-        .kind = COPY, .dst = dst, .src = src, .left_bytes = bytes, .step_bytes = step_for(bytes)};
-
-    return queue_all_locked(be, stream, &work, err);
-}
-
-int gb_cuda_host_fill_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, uint64_t pattern,
-                             unsigned width, uint64_t count, struct gb_error *err) {
-    const struct cuda_host_work work = {.kind = FILL,
-                                        .dst = dst,
-                                        .pattern = pattern,
-                                        .width = width,
-                                        .left_bytes = count * width,
-                                        .step_bytes = step_for(count * width)};
-
-    return queue_all_locked(be, stream, &work, err);
-}
-
-/* --- the bounce buffer -------------------------------------------------------------------------------------------- */
-
-static struct cuda_bounce *bounce_new(struct cuda_backend *be, uint64_t bytes, struct gb_error *err) {
-    struct cuda_bounce *bounce = calloc(1, sizeof(*bounce));
-    void *ptr = NULL;
-    cudaError_t rc;
-
-    if (!bounce) {
-        gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
-        return NULL;
-    }
-    rc = cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable);
-    if (rc != cudaSuccess) {
-        free(bounce);
-        gb_cuda_fail(be, rc, "cudaHostAlloc", err);
-        return NULL;
-    }
-    bounce->ptr = ptr;
-    return bounce;
-}
-
-/* The stream keeps it: its operations are in order, so each finds it free. */
-static char *bounce_of_locked(struct cuda_backend *be, struct gb_stream *stream, enum cuda_bounce_size size,
-                              struct gb_error *err) {
-    if (!stream->bounce[size]) {
-        pthread_mutex_lock(&be->bounces_lock);
-        stream->bounce[size] = be->bounces[size];
-        if (stream->bounce[size])
-            be->bounces[size] = stream->bounce[size]->next;
-        pthread_mutex_unlock(&be->bounces_lock);
-    }
-    if (!stream->bounce[size])
-        stream->bounce[size] = bounce_new(be, bounce_bytes[size], err);
-    return stream->bounce[size] ? stream->bounce[size]->ptr : NULL;
-}
-
-int gb_cuda_bounce_locked(struct cuda_backend *be, struct gb_stream *stream, void *dst, const void *src, uint64_t bytes,
-                          bool to_device, struct gb_error *err) {
-    enum cuda_bounce_size size = bytes > LARGE_FROM_BYTES ? CUDA_BOUNCE_LARGE : CUDA_BOUNCE_SMALL;
-    uint64_t step_bytes = bounce_bytes[size];
-    unsigned steps = steps_of(bytes, step_bytes);
-    char *bounce = bounce_of_locked(be, stream, size, err);
-    const struct cuda_host_work what = {.kind = to_device ? COPY_TO_BOUNCE : COPY_FROM_BOUNCE,
-                                        .dst = to_device ? bounce : dst,
-                                        .src = to_device ? src : bounce,
-                                        .left_bytes = bytes,
-                                        .step_bytes = step_bytes};
-    struct cuda_host_work *work = bounce ? add_locked(stream, &what, err) : NULL;
-    unsigned i;
-
-    if (!work)
-        return -1;
-    for (i = 0; i < steps; i++) {
-        uint64_t at = i * step_bytes;
-        uint64_t n = bytes - at < step_bytes ? bytes - at : step_bytes;
-        cudaError_t rc = cudaSuccess;
-
-        if (!to_device)
-            rc = cudaMemcpyAsync(bounce, (const char *)src + at, n, cudaMemcpyDeviceToHost, stream->handle);
-        if (rc != cudaSuccess)
-            return give_up(be, work, steps - i, rc, "cudaMemcpyAsync", err);
-        rc = cudaLaunchHostFunc(stream->handle, run_step, work);
-        if (rc != cudaSuccess)
-            return give_up(be, work, steps - i, rc, "cudaLaunchHostFunc", err);
-        if (to_device)
-            rc = cudaMemcpyAsync((char *)dst + at, bounce, n, cudaMemcpyHostToDevice, stream->handle);
-        if (rc != cudaSuccess)
-            return give_up(be, work, steps - i - 1, rc, "cudaMemcpyAsync", err);
-    }
-    return 0;
-}
-
-/* --- the end ------------------------------------------------------------------------------------------------------ */
-
-/* Nothing is queued any more. A dead device may have interrupted a function. */
-void gb_cuda_host_done(struct cuda_backend *be, struct gb_stream *stream) {
-    int size;
-
-    while (stream->work) {
-        struct cuda_host_work *work = stream->work;
-
-        while (atomic_load(&work->running))
-            sched_yield();
-        stream->work = work->next;
-        free(work);
-    }
-    pthread_mutex_lock(&be->bounces_lock);
-    for (size = 0; size < CUDA_BOUNCE_SIZES; size++) {
-        if (!stream->bounce[size])
-            continue;
-        stream->bounce[size]->next = be->bounces[size];
-        be->bounces[size] = stream->bounce[size];
-        stream->bounce[size] = NULL;
-    }
-    pthread_mutex_unlock(&be->bounces_lock);
-}
-
-/* Not sooner: cudaFreeHost may wait for all work of the device. */
-void gb_cuda_bounces_free(struct cuda_backend *be) {
-    int size;
-
-    for (size = 0; size < CUDA_BOUNCE_SIZES; size++) {
-        while (be->bounces[size]) {
-            struct cuda_bounce *bounce = be->bounces[size];
-
-            be->bounces[size] = bounce->next;
-            gb_cuda_pin_free(&be->base, bounce->ptr);
-            free(bounce);
-        }
-    }
 }

@@ -1,4 +1,6 @@
-/* Memory that other processes map: exported, imported, through files and descriptors. */
+/* Memory and events that other processes use, memory of other processes, and strided copies. A client may hand over any
+ * descriptor or handle; a refusal by CUDA makes the backend dead only if the device does not answer any more. cuda.c
+ * puts the functions into the vtable. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,13 +16,11 @@
 
 /* --- export ------------------------------------------------------------------------------------------------------- */
 
-/* Memory and events of a GPU in other processes. */
-
 _Static_assert(sizeof(cudaIpcMemHandle_t) == GB_EXPORT_HANDLE_BYTES, "of memory");
 _Static_assert(sizeof(cudaIpcEventHandle_t) == GB_EXPORT_HANDLE_BYTES, "of events");
 _Static_assert(sizeof(struct cudaMemPoolPtrExportData) == GB_EXPORT_HANDLE_BYTES, "of pointers");
 
-/* Why memory of the kind does not go that way; NULL where it may. */
+/* Why memory of the kind does not go that way, or NULL if it may. */
 static const char *why_not(enum gb_kind kind, enum gb_export_way way) {
     switch (way) {
     case GB_EXPORT_VMM:
@@ -36,7 +36,7 @@ static const char *why_not(enum gb_kind kind, enum gb_export_way way) {
     }
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------------- */
+/* --- export: memory ----------------------------------------------------------------------------------------------- */
 
 static int export_vmm(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_export *got,
                       struct gb_error *err) {
@@ -61,7 +61,7 @@ static int export_vmm(struct cuda_backend *be, const struct gb_location *place, 
     return 0;
 }
 
-/* The pool's own handle, once for all: CUDA gives no pointer of a pool out before. */
+/* Exports the pool's handle, once. CUDA exports no pointer of a pool before. Returns 0 or -1. */
 static int pool_file(struct cuda_backend *be, struct gb_pool *pool, int *ret_fd, struct gb_error *err) {
     cudaError_t rc = cudaSuccess;
     int fd = -1;
@@ -162,7 +162,7 @@ int gb_cuda_export(struct gb_backend *base, const struct gb_location *place, uin
     return r;
 }
 
-/* --- events ------------------------------------------------------------------------------------------------------- */
+/* --- export: events ----------------------------------------------------------------------------------------------- */
 
 int gb_cuda_event_create_shared(struct gb_backend *base, int device, struct gb_event **ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
@@ -210,11 +210,10 @@ int gb_cuda_event_export(struct gb_backend *base, struct gb_event *event, unsign
 
 /* --- import ------------------------------------------------------------------------------------------------------- */
 
-/* Memory of other processes: of a GPU by descriptor or older handle, of the host by memfd. A client may hand over
- * anything, and CUDA answers some of it with codes that elsewhere mean the end of a device: a refusal is one only when
- * the device does not answer any more. */
+/* CUDA refuses some descriptors and handles with codes that elsewhere mean a dead device. So the device is queried
+ * before such a code counts as its death. */
 
-/* A handle is opened once for each device, however often it is imported; one of a pool each time. */
+/* A handle is opened once for each device, however often it is imported. A handle of a pool is opened each time. */
 struct cuda_import {
     struct cuda_import *next;
     enum gb_export_way way; /* not MEMFD */
@@ -253,9 +252,10 @@ static int too_long(const struct gb_import *what, size_t size, struct gb_error *
         size, (unsigned long long)(what->offset + what->bytes));
 }
 
-/* --- by descriptor ------------------------------------------------------------------------------------------------ */
+/* --- import by descriptor ----------------------------------------------------------------------------------------- */
 
-/* CUDA's are devices or have no type. A file system in user space is not asked. */
+/* Returns true if the descriptor may be CUDA's, which are devices or have no type. Calls no file system in user
+ * space. */
 static int check_type(int fd, struct gb_error *err) {
     struct statx st;
 
@@ -268,7 +268,7 @@ static int check_type(int fd, struct gb_error *err) {
     return 0;
 }
 
-/* The memory is of that device? */
+/* Returns true if the memory is of that device. */
 static int check_device(struct cuda_backend *be, const struct gb_import *what, CUmemGenericAllocationHandle handle,
                         struct gb_error *err) {
     CUmemAllocationProp prop;
@@ -328,7 +328,7 @@ static int open_vmm(struct cuda_backend *be, const struct gb_import *what, struc
     return r;
 }
 
-/* --- by older handle ---------------------------------------------------------------------------------------------- */
+/* --- import by cudaIpcMemHandle_t --------------------------------------------------------------------------------- */
 
 static struct cuda_import *known_locked(struct cuda_backend *be, const struct gb_import *what) {
     struct cuda_import *import = be->imports;
@@ -363,9 +363,9 @@ static int open_legacy(struct cuda_backend *be, const struct gb_import *what, st
                         about.device);
 }
 
-/* --- by pool ------------------------------------------------------------------------------------------------------ */
+/* --- import by pool ----------------------------------------------------------------------------------------------- */
 
-/* What sort of descriptor CUDA gives for a pool, by one of our own. */
+/* Finds the sort of CUDA's descriptors of pools, by one of this process's own. Returns 0 or -1. */
 static int learn_sort_locked(struct cuda_backend *be, int device, struct gb_error *err) {
     const struct gb_pool_config config = {.release_threshold_bytes = GB_UNLIMITED, .exportable = true};
     struct gb_pool *pool = NULL;
@@ -393,7 +393,7 @@ static int learn_sort_locked(struct cuda_backend *be, int device, struct gb_erro
     return r;
 }
 
-/* A file system in user space is not asked. */
+/* Compares the descriptor's sort with that of a pool. Calls no file system in user space. */
 static int check_sort(struct cuda_backend *be, const struct gb_import *what, struct gb_error *err) {
     const struct cuda_pool_sort *sort = &be->pool_sort;
     struct statx st;
@@ -413,7 +413,7 @@ static int check_sort(struct cuda_backend *be, const struct gb_import *what, str
                         "the descriptor is none of a pool: give what cudaMemPoolExportToShareableHandle gave");
 }
 
-/* Without the lock: it takes as long as a process and its context take to come and go. */
+/* Runs without the lock, because it takes as long as a process and its context. */
 static int check_pool(struct cuda_backend *be, const struct gb_import *what, struct gb_error *err) {
     if (gb_cuda_enter(be, what->device, err) < 0)
         return -1;
@@ -428,7 +428,7 @@ static int check_pool(struct cuda_backend *be, const struct gb_import *what, str
     return check_sort(be, what, err) < 0 ? -1 : gb_cuda_probe(what, err);
 }
 
-/* How much of the allocation follows the pointer. */
+/* The bytes of the allocation behind the pointer. */
 static int measure(struct cuda_backend *be, const struct gb_import *what, struct cuda_import *import, void *at,
                    struct gb_error *err) {
     struct cudaPointerAttributes about = {.device = -1};
@@ -480,7 +480,7 @@ static int close_pool(struct cuda_backend *be, const struct cuda_import *import,
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemPoolDestroy", err);
 }
 
-/* --- of a device -------------------------------------------------------------------------------------------------- */
+/* --- import of a device's memory ---------------------------------------------------------------------------------- */
 
 static int close_import(struct cuda_backend *be, const struct cuda_import *import, struct gb_error *err) {
     cudaError_t rc;
@@ -526,7 +526,7 @@ static struct cuda_import *make_locked(struct cuda_backend *be, const struct gb_
     return import;
 }
 
-/* One user less; NULL, or what is to be closed, out of the list. */
+/* Drops a user. Takes an import without users out of the list and returns it, to be closed; else returns NULL. */
 static struct cuda_import *leave_locked(struct cuda_backend *be, struct cuda_import *import) {
     struct cuda_import **at = &be->imports;
 
@@ -584,7 +584,7 @@ static int end_device(struct cuda_backend *be, const struct gb_location *place, 
     return r;
 }
 
-/* --- of the host -------------------------------------------------------------------------------------------------- */
+/* --- import of host memory ---------------------------------------------------------------------------------------- */
 
 static int import_host(struct cuda_backend *be, const struct gb_import *what, struct gb_location *ret,
                        struct gb_error *err) {
@@ -620,7 +620,7 @@ static int import_host(struct cuda_backend *be, const struct gb_import *what, st
     return 0;
 }
 
-/* Also when the device is dead: the pages are not CUDA's. */
+/* Works even if the device is dead, because the pages are not CUDA's. */
 static int end_host(struct cuda_backend *be, const struct gb_location *place, struct gb_error *err) {
     struct gb_host_segment *segment;
 
@@ -637,7 +637,7 @@ static int end_host(struct cuda_backend *be, const struct gb_location *place, st
     return 0;
 }
 
-/* --- all ---------------------------------------------------------------------------------------------------------- */
+/* --- import: the vtable ------------------------------------------------------------------------------------------- */
 
 int gb_cuda_import(struct gb_backend *base, const struct gb_import *what, struct gb_location *ret,
                    struct gb_error *err) {
@@ -679,11 +679,9 @@ void gb_cuda_imports_free(struct cuda_backend *be) {
     be->foreign = (struct gb_host_ranges){0};
 }
 
-/* --- box ---------------------------------------------------------------------------------------------------------- */
+/* --- strided copies ----------------------------------------------------------------------------------------------- */
 
-/* Strided copies between a device's memory and pinned memory. */
-
-/* One side of a copy: where it is, and its pitches. */
+/* One side of a copy: its address and its pitches. */
 struct side {
     char *ptr;
     uint64_t pitch;
@@ -701,7 +699,7 @@ struct job {
     uint64_t planes;
 };
 
-/* The largest step from row to row; every device says one. */
+/* The largest step from row to row, which every device reports. */
 static uint64_t pitch_max(const struct job *job) {
     int pitch = gb_cuda_device_attribute(job->be, job->stream->device, CU_DEVICE_ATTRIBUTE_MAX_PITCH);
 

@@ -1,4 +1,5 @@
-/* Streams of CUDA, callbacks that complete them, and holds. */
+/* Streams and events of CUDA, the threads that fire watches, and holds. A watch fires exactly once, also if its device
+ * dies. cuda.c puts the functions into the vtable and starts the threads. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +11,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-/* --- stream ------------------------------------------------------------------------------------------------------- */
-
-/* Streams and events. */
+/* --- streams and events ------------------------------------------------------------------------------------------- */
 
 static void list(struct cuda_device *dev, struct gb_stream *stream) {
     pthread_mutex_lock(&dev->streams_lock);
@@ -46,7 +45,7 @@ int gb_cuda_stream_create(struct gb_backend *base, int device, struct gb_stream 
     if (!stream)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     stream->device = device;
-    /* Non-blocking: no hidden order with the legacy default stream. */
+    /* Non-blocking, so that no hidden order with the legacy default stream exists. */
     rc = cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking);
     if (rc == cudaSuccess) {
         call = "cudaEventCreateWithFlags";
@@ -64,7 +63,7 @@ int gb_cuda_stream_create(struct gb_backend *base, int device, struct gb_stream 
     return 0;
 }
 
-/* It leaves the list when its work is done, so that an event of the device covers the work until then. */
+/* The stream leaves the list after its work, so that an event of the device covers the work until then. */
 void gb_cuda_stream_destroy(struct gb_backend *base, struct gb_stream *stream) {
     struct cuda_backend *be = gb_cuda_of(base);
     bool selected;
@@ -148,7 +147,7 @@ int gb_cuda_event_create(struct gb_backend *base, int device, struct gb_event **
     if (!event)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
     event->device = device;
-    /* With timing, for event_elapsed; without blocking sync, since events are only queried, never waited for. */
+    /* With timing, for event_elapsed; without blocking sync, because threads query events and do not wait for them. */
     rc = cudaEventCreateWithFlags(&event->handle, cudaEventDefault);
     if (rc != cudaSuccess) {
         free(event);
@@ -205,8 +204,7 @@ int gb_cuda_event_query(struct gb_backend *base, struct gb_event *event, bool *r
         return gb_cuda_fail(be, rc, "cudaEventQuery", err);
     if (rc == cudaErrorNotReady)
         (void)cudaGetLastError(); /* some versions keep even this as the last error */
-    /* A pool learns of finished frees by synchronizing alone, and a query does not synchronize: it returns at once
-     * here. */
+    /* A pool learns of finished frees only by a synchronization, which returns at once here. */
     if (rc == cudaSuccess && atomic_load(&event->covers_device)) {
         rc = cudaEventSynchronize(event->handle);
         if (rc != cudaSuccess)
@@ -241,14 +239,14 @@ int gb_cuda_event_elapsed(struct gb_backend *base, struct gb_event *start, struc
     return 0;
 }
 
-/* --- completer ---------------------------------------------------------------------------------------------------- */
+/* --- watches ------------------------------------------------------------------------------------------------------ */
 
-/* The completer: one thread per device that tells when watched events complete.
+/* The completer is one thread per device that polls watched events.
  *
- * CUDA's own call-back (cudaLaunchHostFunc) would hold back the stream's later work, may run one after the other with
- * those of other streams, and never comes once the context has failed. So the events are polled: each at its own pace,
- * quickly while it is young and at a thirty-second of its age later, so that one on a stalled stream neither delays the
- * others nor keeps a core busy. The thread sleeps on a condition while nothing is watched. */
+ * CUDA's own call-back (cudaLaunchHostFunc) would hold up the stream's later work, may run one after the other with
+ * those of other streams, and never comes once the context has failed. So each event is polled at its own pace: quickly
+ * while it is young, later at a thirty-second of its age. An event on a stalled stream thus neither delays others nor
+ * keeps a core busy. The thread sleeps on a condition while no event is watched. */
 
 #define POLL_MIN_NS 10000ULL
 #define POLL_MAX_NS 1000000ULL
@@ -265,7 +263,7 @@ static void list_append(struct cuda_watch_list *list, struct cuda_watch *watch) 
     list->tail = &watch->next;
 }
 
-/* Moves all of from to the end of to. */
+/* Moves all watches of `from` to the end of `to`. */
 static void list_move(struct cuda_watch_list *to, struct cuda_watch_list *from) {
     if (!from->head)
         return;
@@ -274,7 +272,7 @@ static void list_move(struct cuda_watch_list *to, struct cuda_watch_list *from) 
     list_init(from);
 }
 
-/* The watch is freed before its function runs: the function may watch the event again, or destroy it. */
+/* Frees the watch before its function runs, which may watch the event again or destroy it. */
 static void fire(struct cuda_watch *watch, const struct gb_error *error) {
     gb_watch_fn *fn = watch->fn;
     void *arg = watch->arg;
@@ -283,8 +281,8 @@ static void fire(struct cuda_watch *watch, const struct gb_error *error) {
     fn(arg, error);
 }
 
-/* Asks for the event. Returns false while it is not done, with the next time to ask set; else fires the watch. Once the
- * backend is dead the query itself says so, whatever killed it. */
+/* Queries the event. Returns false while it is not done, with the time of the next query set; else fires the watch.
+ * Once the backend is dead, the query itself fails. */
 static bool poll_one(struct cuda_completer *completer, struct cuda_watch *watch, uint64_t now_ns) {
     struct gb_error error = GB_ERROR_INIT;
     bool done = false;
@@ -307,7 +305,8 @@ static bool poll_one(struct cuda_completer *completer, struct cuda_watch *watch,
     return false;
 }
 
-/* Polls what is due, or nearly so that wake-ups fall together. Returns when to come back, UINT64_MAX for never. */
+/* Polls the watches that are due, or nearly due so that wake-ups fall together. Returns the time of the next poll, or
+ * UINT64_MAX. */
 static uint64_t poll_due(struct cuda_completer *completer, struct cuda_watch_list *pending) {
     struct cuda_watch *watch = pending->head;
     uint64_t next_ns = UINT64_MAX;
@@ -328,7 +327,8 @@ static uint64_t poll_due(struct cuda_completer *completer, struct cuda_watch_lis
     return next_ns;
 }
 
-/* At the end: the contract says that all streams are idle, so each watch is done; one that is not must still fire. */
+/* Fires the watches at the end. All streams are idle by contract, so each event is done; if one is not, it fires
+ * too. */
 static void fire_rest(struct cuda_completer *completer, struct cuda_watch_list *pending) {
     struct gb_error error = GB_ERROR_INIT;
     struct cuda_watch *watch = pending->head;
@@ -368,7 +368,7 @@ static void *completer_main(void *arg) {
 
     snprintf(name, sizeof(name), "gb-cuda-%d", completer->device % 1000);
     pthread_setname_np(pthread_self(), name);
-    /* The kernel's default slack of 50 us would be most of a short copy's latency. */
+    /* The kernel's default slack of 50 us is longer than a short copy. */
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     list_init(&pending);
     while (!stop) {
@@ -439,7 +439,7 @@ int gb_cuda_watch(struct gb_backend *base, struct gb_event *event, gb_watch_fn *
     stopped = completer->stop;
     if (!stopped) {
         list_append(&completer->incoming, watch);
-        /* One that is awake, or about to wake, finds the watch without being woken. */
+        /* A thread that is awake, or about to wake, finds the watch by itself. */
         if (completer->sleep_until_ns > watch->since_ns + POLL_MIN_NS)
             pthread_cond_signal(&completer->cond);
     }
@@ -450,18 +450,18 @@ int gb_cuda_watch(struct gb_backend *base, struct gb_event *event, gb_watch_fn *
     return gb_error_set(err, GB_ERR_DRAINING, "the device is being closed");
 }
 
-/* --- hold --------------------------------------------------------------------------------------------------------- */
+/* --- holds -------------------------------------------------------------------------------------------------------- */
 
-/* Holding streams. The device waits for a word of page-locked memory, and no thread is blocked; where the driver has no
- * such wait, a host function stands at a gate. A word is used again with a larger number: a wait for a smaller one has
- * ended by then, also one that its stream has not reached yet. */
+/* The device waits for a word of page-locked memory, which blocks no thread. If the driver has no such wait, a host
+ * function waits at a gate. A word is used again with a larger number, which also ends waits for smaller numbers that
+ * their streams have not reached yet. */
 
 struct gb_hold {
     struct cuda_hold_word *word; /* NULL: the gate */
     struct gb_gate *gate;
 };
 
-/* NULL: none is free, or there is no page for them. */
+/* Takes a free word. Returns NULL if all are taken, or the page could not be allocated. */
 static struct cuda_hold_word *take_word(struct cuda_backend *be) {
     struct cuda_hold_words *words = &be->holds;
     struct cuda_hold_word *word = NULL;
@@ -497,7 +497,7 @@ static void give_word(struct cuda_backend *be, struct cuda_hold_word *word) {
     pthread_mutex_unlock(&be->holds.lock);
 }
 
-/* False: this device or driver cannot. */
+/* Queues the wait. Returns false if this device or driver cannot. */
 static bool wait_for_word(struct cuda_backend *be, struct gb_stream *stream, struct cuda_hold_word **ret) {
     struct cuda_hold_word *word;
     void *at = NULL;
@@ -543,7 +543,7 @@ int gb_cuda_stream_hold(struct gb_backend *base, struct gb_stream *stream, struc
     return 0;
 }
 
-/* A gate whose function died with its device stays: the function may still be at it. */
+/* A gate whose function died with its device is not freed, because the function may still use it. */
 void gb_cuda_stream_release(struct gb_backend *base, struct gb_hold *hold) {
     if (hold->word)
         give_word(gb_cuda_of(base), hold->word);
@@ -552,7 +552,7 @@ void gb_cuda_stream_release(struct gb_backend *base, struct gb_hold *hold) {
     free(hold);
 }
 
-/* All streams are gone. */
+/* Called after all streams were destroyed. */
 void gb_cuda_holds_done(struct cuda_backend *be) {
     if (be->holds.page)
         gb_cuda_pin_free(&be->base, (void *)be->holds.page);

@@ -1,4 +1,5 @@
-/* The decorator that makes calls of a backend fail, by the rules of --backend-fault. All others pass. */
+/* The fault decorator: makes calls of another backend fail, stall or take longer, by the rules of --backend-fault.
+ * Other calls pass through. backend.c opens it; tests use its rules directly. */
 #include "backend/fault/fault.h"
 
 #include <stdio.h>
@@ -11,9 +12,7 @@
 
 static const struct gb_backend_ops fault_ops;
 
-/* --- rule --------------------------------------------------------------------------------------------------------- */
-
-/* The rules of the fault decorator: parsing, counting, judging. */
+/* --- rules -------------------------------------------------------------------------------------------------------- */
 
 #define DELAY_MAX_MS 3600000u
 #define FORM "a rule is OP[@N][+]=ERROR, OP[@N][+]=delay/MILLISECONDS or OP[@N][+]=stall/MILLISECONDS"
@@ -40,17 +39,17 @@ const char *gb_fault_op_call(enum gb_fault_op op) {
     return facts[op].call;
 }
 
-/* --- parsing ------------------------------------------------------------------------------------------------------ */
+/* --- rules: parsing ----------------------------------------------------------------------------------------------- */
 
-/* How much of two names' beginnings, '_' included, is the same group: "pin_" of pin_alloc and pin_free; else 0. */
+/* The length of the group that two names share, with its '_': "pin_" of pin_alloc and pin_free; else 0. */
 static size_t group_of(const char *name, const char *other) {
     size_t head = strcspn(name, "_");
 
     return name[head] == '_' && strncmp(name, other, head + 1) == 0 ? head + 1 : 0;
 }
 
-/* "device_get, pin_*, ..., watch", with the members of the one group that the wrong word begins with: short enough for
- * an error's detail. */
+/* Writes "device_get, pin_*, ..., watch", with only the members of the group that the wrong word begins with; so the
+ * list is short enough for an error's detail. */
 static void list_ops(const char *wrong, char *out, size_t size) {
     size_t at = 0;
     size_t i;
@@ -88,14 +87,14 @@ static int parse_op(const struct gb_rule *rule, struct gb_fault_rule *ret, struc
     return refuse(err, rule, why);
 }
 
-/* What stands behind "delay/" or "stall/". */
+/* Parses the number behind "delay/" or "stall/". */
 static int parse_ms(const struct gb_rule *rule, uint64_t *ret_ms, struct gb_error *err) {
     if (gb_parse_u64(rule->what + 6, rule->what_len - 6, ret_ms) != GB_PARSE_OK || *ret_ms > DELAY_MAX_MS)
         return refuse(err, rule, "a delay is a number of milliseconds, at most 3600000");
     return 0;
 }
 
-/* What stands behind the '=': ERROR, delay/MS or stall/MS. */
+/* Parses the text behind '=': ERROR, delay/MS or stall/MS. */
 static int parse_what(const struct gb_rule *rule, struct gb_fault_rule *ret, struct gb_error *err) {
     const char *what = rule->what;
     size_t n = rule->what_len;
@@ -154,7 +153,7 @@ void gb_fault_plan_done(struct gb_fault_plan *plan) {
     plan->count = 0;
 }
 
-/* --- judging ------------------------------------------------------------------------------------------------------ */
+/* --- rules: verdicts ---------------------------------------------------------------------------------------------- */
 
 struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_fault_op op) {
     struct gb_fault_verdict verdict = {.call = __atomic_add_fetch(&plan->calls[op], 1, __ATOMIC_RELAXED)};
@@ -173,13 +172,9 @@ struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_f
     return verdict;
 }
 
-/* --- fault -------------------------------------------------------------------------------------------------------- */
-
-/* The fault decorator: opening, verdicts, watches. */
-
 int gb_fault_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
 
-/* --- verdicts ----------------------------------------------------------------------------------------------------- */
+/* --- calls -------------------------------------------------------------------------------------------------------- */
 
 static bool fault_dead(struct gb_backend *be, struct gb_error *ret_why) {
     struct fault *f = gb_fault_of(be);
@@ -231,7 +226,7 @@ static int obey(struct fault *f, enum gb_fault_op op, const struct gb_fault_verd
     return 0;
 }
 
-/* What the rules want for this call: 0, or -1 with err filled. */
+/* Applies the rules to a call. Returns 0, or -1 with err if it fails. */
 static int fault_meet(struct fault *f, enum gb_fault_op op, struct gb_error *err) {
     struct gb_fault_verdict verdict = gb_fault_plan_call(&f->plan, op);
 
@@ -245,7 +240,7 @@ static void stall(void *arg) {
     free(stall_ms);
 }
 
-/* The same for what is queued on a stream, which the rules may stall. */
+/* As above, for a call that queues work on a stream, which the rules may stall. */
 static int fault_meet_queued(struct fault *f, enum gb_fault_op op, struct gb_stream *stream, struct gb_error *err) {
     struct gb_fault_verdict verdict = gb_fault_plan_call(&f->plan, op);
     uint64_t *stall_ms;
@@ -348,9 +343,9 @@ int gb_fault_open(const char *args, struct gb_backend **ret, char *ret_note, str
     return 0;
 }
 
-/* --- pass --------------------------------------------------------------------------------------------------------- */
+/* --- the vtable --------------------------------------------------------------------------------------------------- */
 
-/* The fault decorator's operations, made from ops.def: each asks the plan first, then the backend below. */
+/* Operations made from ops.def. Each applies the rules, then calls the backend below. */
 
 #define LIST(...) __VA_ARGS__
 
@@ -382,7 +377,7 @@ static int fault_device_count(struct gb_backend *be) {
     return gb_backend_device_count(gb_fault_of(be)->inner);
 }
 
-/* A backend need not import: gb_mem_import says so. */
+/* import and import_end may be NULL in a backend; see gb_mem_import. */
 static int fault_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret,
                         struct gb_error *err) {
     struct fault *f = gb_fault_of(be);

@@ -1,21 +1,20 @@
-/* The fault decorator: another backend, of which named operations fail or are slow on purpose. Here are its rules, the
- * verdict on each call by them, and the backend that carries it out.
+/* The fault decorator: another backend whose named operations fail or are slow, by rules.
  *
  *   fault:RULE[,RULE...]:SPEC      SPEC is any backend specification; no rule at all (fault::host) passes all through
  *   RULE = OP[@N][+]=ERROR         the N-th call of OP since the start fails (N from 1; @N+: from the N-th on; without
  *                                  @N: every call). ERROR is a name of CUDA's in native.def.
- *   RULE = OP[@N][+]=delay/MS      the call is held up for MS milliseconds (at most an hour) and then goes its way
+ *   RULE = OP[@N][+]=delay/MS      the call is held up for MS milliseconds (at most an hour) and then passes
  *   RULE = OP[@N][+]=stall/MS      of copy, fill, move, box, place_fill: the call returns, but its stream is held up
- *                                  for MS milliseconds before it comes to this work
+ *                                  for MS milliseconds before this work
  *
- * OP is one of ops.def. A call that fails has not reached the backend below. `complete@N=ERROR` accepts the N-th
- * watch and tells it the error when the event completes; its delay holds up the thread that tells. The operations that
- * return nothing can only be delayed. If several rules match a call, all delays and stalls are taken, then the first
+ * OP is one of ops.def. A call that fails has not reached the backend below. `complete@N=ERROR` accepts the N-th watch
+ * and calls its function with the error when the event completes; its delay holds up the calling thread. Operations
+ * that return nothing can only be delayed. If several rules match a call, all delays and stalls apply, then the first
  * error.
  *
- * An error that kills a device (DEVICE_LOST in native.def) kills this backend: gb_backend_dead() says so, every later
- * call that can fail fails with it, watches still pending get it, and only gb_backend_close helps. device_get,
- * pool_config, pool_stat and event_query are no exception. */
+ * An error that kills a device (DEVICE_LOST in native.def) kills this backend. gb_backend_dead() is true from then on,
+ * every later call that can fail fails with it, and so do pending watches. This includes device_get, pool_config,
+ * pool_stat and event_query. */
 #ifndef GB_BACKEND_FAULT_FAULT_H
 #define GB_BACKEND_FAULT_FAULT_H
 
@@ -50,12 +49,12 @@ struct gb_fault_plan {
     uint64_t calls[GB_FAULT_OP_COUNT]; /* atomic */
 };
 
-/* What the rules say of one call. */
+/* The rules' verdict on one call. */
 struct gb_fault_verdict {
-    const struct gb_native *native; /* NULL: it does not fail */
+    const struct gb_native *native; /* NULL: the call does not fail */
     uint64_t delay_ms;
     uint64_t stall_ms;
-    uint64_t call; /* which call it is, counted from 1 */
+    uint64_t call; /* the call's number, from 1 */
 };
 
 /* "alloc", "cudaMallocFromPoolAsync". */
@@ -67,7 +66,7 @@ const char *gb_fault_op_call(enum gb_fault_op op);
 int gb_fault_plan_init(struct gb_fault_plan *plan, const char *text, size_t len, struct gb_error *err);
 void gb_fault_plan_done(struct gb_fault_plan *plan);
 
-/* Counts a call and judges it. Thread-safe. */
+/* Counts a call and gives the verdict on it. [any thread] */
 struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_fault_op op);
 
 /* The decorator itself. */

@@ -1,4 +1,5 @@
-/* The health of the devices: what NVML and the system's files say of them, read by a thread that may hang. */
+/* The health of devices, read from NVML and from the kernel's files. NVML is found at run time, and a call that is
+ * missing or refused leaves its number unknown. The core's thread gb-health calls this, and may hang in a driver. */
 #include "backend/health/health.h"
 
 #include <ctype.h>
@@ -17,8 +18,7 @@ struct gb_nvml;
 
 /* --- nvml --------------------------------------------------------------------------------------------------------- */
 
-/* NVML, found at run time: nothing links it, and these are the few declarations that are needed of it. A call that this
- * library lacks, or that the device does not support, leaves its number unknown; the others continue. */
+/* Nothing links NVML, so these are the few declarations that are used of it. */
 
 #define LIBRARY "libnvidia-ml.so.1"
 #define ASKED 128 /* processes */
@@ -66,7 +66,7 @@ struct gb_nvml {
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
-/* The first of the names that there is; a function pointer goes to *at. */
+/* Finds the first of the names that the library has; a function pointer goes to *at. */
 static bool find(void *library, const char *name, const char *older, void *at) {
     void *fn = dlsym(library, name);
 
@@ -95,7 +95,7 @@ static bool find_all(struct gb_nvml *n) {
     return needed;
 }
 
-/* The library, initialised; NULL with the reason. */
+/* Opens and initialises the library. Returns NULL with the reason. */
 static struct gb_nvml *nvml_open(char why[GB_HEALTH_REASON_SIZE]) {
     struct gb_nvml *n = calloc(1, sizeof(*n));
     nvml_return rc;
@@ -130,7 +130,7 @@ static void nvml_close(struct gb_nvml *n) {
     free(n);
 }
 
-/* The driver's release; "" where NVML does not say it. */
+/* The driver's release, or "" if NVML does not give it. */
 static void nvml_release(struct gb_nvml *n, char ret[GB_RELEASE_SIZE]) {
     char text[96] = ""; /* as NVML has it at most */
 
@@ -148,7 +148,8 @@ struct reading {
     bool lost;
 };
 
-/* Whether the call gave its number. What is not supported is no failure; of anything else the first is reported. */
+/* Returns true if the call gave its number. An unsupported call is no failure; of other failures the first is
+ * reported. */
 static bool good(struct reading *r, nvml_return rc, const char *call) {
     struct gb_health *h = r->health;
 
@@ -209,7 +210,7 @@ static void add_process(struct gb_health *h, const struct nvml_process *p) {
     unsigned i;
 
     for (i = 0; i < h->process_count; i++) {
-        if (h->processes[i].pid == p->pid) /* it computes and draws: NVML counts its memory both times */
+        if (h->processes[i].pid == p->pid) /* it computes and draws, and NVML counts its memory both times */
             return;
     }
     if (h->process_count == GB_HEALTH_PROCESSES) {
@@ -228,7 +229,7 @@ static void read_processes(struct reading *r, processes_fn *ask, const char *cal
     if (!ask)
         return;
     rc = ask(r->device, &count, list);
-    if (rc == INSUFFICIENT_SIZE) { /* nothing is written then, but how many there are */
+    if (rc == INSUFFICIENT_SIZE) { /* only the number of processes was written */
         r->health->has_processes = true;
         r->health->processes_more += count;
         return;
@@ -240,7 +241,8 @@ static void read_processes(struct reading *r, processes_fn *ask, const char *cal
         add_process(r->health, &list[i]);
 }
 
-/* Fills what NVML says, and reason where it refused. source stays NONE when it does not know the device, or lost it. */
+/* Fills in NVML's numbers, and reason if a call failed. source stays NONE if NVML does not know the device, or has lost
+ * it. */
 static void nvml_read(struct gb_nvml *nvml, const char *uuid, struct gb_health *health) {
     struct reading r = {.nvml = nvml, .health = health};
 
@@ -259,7 +261,7 @@ static void nvml_read(struct gb_nvml *nvml, const char *uuid, struct gb_health *
         read_processes(&r, nvml->compute, "nvmlDeviceGetComputeRunningProcesses");
     if (!r.lost)
         read_processes(&r, nvml->graphics, "nvmlDeviceGetGraphicsRunningProcesses");
-    if (r.lost) { /* numbers of before the loss are worth nothing */
+    if (r.lost) { /* numbers from before the loss are wrong */
         char why[GB_HEALTH_REASON_SIZE];
 
         memcpy(why, health->reason, sizeof(why));
@@ -271,9 +273,9 @@ static void nvml_read(struct gb_nvml *nvml, const char *uuid, struct gb_health *
 
 /* --- system ------------------------------------------------------------------------------------------------------- */
 
-/* What the kernel shows of a GPU that is part of the chip: where NVML is not there or says little (Jetson). */
+/* The kernel's files about a GPU that is part of the chip, where NVML is missing or gives little (Jetson). */
 
-/* In the order of trying: what newer kernels have comes first. */
+/* Tried in this order; files of newer kernels come first. */
 static const char *const load_paths[] = {"/sys/class/devfreq/*/device/load", "/sys/devices/platform/*/*gpu*/load",
                                          "/sys/devices/platform/*gpu*/load", "/sys/devices/*gpu*/load"};
 static const char *const clock_paths[] = {"/sys/class/devfreq/*gpu*/cur_freq",
@@ -282,7 +284,7 @@ static const char *const thermal_paths[] = {"/sys/class/thermal/thermal_zone*/ty
 static const char *const rail_paths[] = {"/sys/bus/i2c/devices/*/hwmon/hwmon*/in*_label",
                                          "/sys/bus/i2c/drivers/ina3221*/*/hwmon/hwmon*/in*_label"};
 
-/* The first line of a file, without its end. -1: none. */
+/* Reads the first line of a file, without its end. Returns 0 or -1. */
 static int read_line(const char *path, char *out, size_t size) {
     FILE *f = fopen(path, "re");
     bool got;
@@ -296,7 +298,7 @@ static int read_line(const char *path, char *out, size_t size) {
     return got ? 0 : -1;
 }
 
-/* What use(path, arg) says true to first, in the order of the patterns. */
+/* Finds the first path, in the order of the patterns, for which use(path, arg) returns true. */
 static bool system_find(const char *root, const char *const *patterns, size_t count, bool (*use)(const char *, void *),
                         void *arg) {
     bool found = false;
@@ -320,7 +322,7 @@ static bool system_find(const char *root, const char *const *patterns, size_t co
 
 #define FIND(root, paths, use, arg) system_find(root, paths, sizeof(paths) / sizeof((paths)[0]), use, arg)
 
-/* One number in a file. */
+/* Reads a number from a file. */
 static bool take_number(const char *path, void *arg) {
     double *ret = arg;
     char line[64];
@@ -336,7 +338,7 @@ static bool take_number(const char *path, void *arg) {
     return true;
 }
 
-/* The same in the file beside path that is called so instead of its last component; suffix of both may differ. */
+/* Reads a number from a file beside path, whose last component has another name; suffixes may differ. */
 static bool take_beside(const char *path, const char *prefix, const char *number, size_t digits, const char *suffix,
                         double *ret) {
     const char *slash = strrchr(path, '/');
@@ -365,7 +367,7 @@ static bool take_zone(const char *path, void *arg) {
     return true;
 }
 
-/* A rail that feeds the GPU, alone or among others: millivolts times milliamperes. */
+/* The power of a rail that feeds the GPU, alone or with others: millivolts times milliamperes. */
 static bool take_rail(const char *path, void *arg) {
     const char *number = strrchr(path, '/') + 3; /* of "/in" */
     size_t digits = strspn(number, "0123456789");
@@ -381,7 +383,7 @@ static bool take_rail(const char *path, void *arg) {
     return true;
 }
 
-/* Adds what the kernel shows and is not there yet. Returns whether that was anything. */
+/* Adds the kernel's numbers that are not known yet. Returns true if it added any. */
 static bool health_system_read(const char *root, struct gb_health *h) {
     bool any = false;
     double value;
@@ -405,7 +407,7 @@ static bool health_system_read(const char *root, struct gb_health *h) {
     return any;
 }
 
-/* The name of a process as far as it is to be read, else "". */
+/* The name of a process, or "" if it cannot be read. */
 static void health_process_name(const char *root, uint32_t pid, char ret[GB_PROCESS_NAME_SIZE]) {
     char path[4096];
     char line[64];
@@ -425,7 +427,7 @@ static void health_process_name(const char *root, uint32_t pid, char ret[GB_PROC
 struct gb_health_reader {
     enum gb_health_policy policy;
     char *root;
-    struct gb_nvml *nvml; /* NULL: asked for again each time, as a driver may come later */
+    struct gb_nvml *nvml; /* NULL: opened again each time, because a driver may be installed later */
     char no_nvml[GB_HEALTH_REASON_SIZE];
 };
 
@@ -509,11 +511,12 @@ void gb_health_read(struct gb_health_reader *reader, const struct gb_device_rec 
 
 /* --- release ------------------------------------------------------------------------------------------------------ */
 
-/* The release of NVIDIA's driver: from the files of its module, else from NVML, which containers have without those. */
+/* The release of NVIDIA's driver is read from the files of its module, else from NVML, which containers have without
+ * those files. */
 
 #define LINE_SIZE 512
 
-/* The first word that is numbers with points between: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05". */
+/* Finds the first word of numbers with points between: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05". */
 static bool take_release(const char *line, char ret[GB_RELEASE_SIZE]) {
     size_t n;
 

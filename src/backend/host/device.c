@@ -1,4 +1,5 @@
-/* The devices of the host backend, and its tables of ranges and blocks. */
+/* The devices of the host backend: their properties, their access to each other's memory, and errors with CUDA's
+ * numbers. Also the backend's tables of allocations and segments by address, and handles that cannot be opened. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -11,10 +12,6 @@
 #include "backend/host/arena.h"
 #include "backend/host/internal.h"
 #include "base/hash.h"
-
-/* --- devices ------------------------------------------------------------------------------------------------------ */
-
-/* What the host backend's devices are, can do, and may do with each other's memory. */
 
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
@@ -38,7 +35,7 @@ int gb_host_no_memory(struct gb_error *err, const char *call) {
     return gb_error_set(err, GB_ERR_INTERNAL, "%s: the daemon itself is out of memory", call);
 }
 
-/* --- what they are and reach -------------------------------------------------------------------------------------- */
+/* --- devices ------------------------------------------------------------------------------------------------------ */
 
 bool gb_host_device_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
     if (device >= 0 && device < host->device_count)
@@ -178,11 +175,7 @@ int gb_host_pool_access_get(struct gb_backend *be, struct gb_pool *pool, int dev
     return 0;
 }
 
-/* --- table -------------------------------------------------------------------------------------------------------- */
-
-/* The host backend's tables by address. */
-
-/* --- blocks ------------------------------------------------------------------------------------------------------- */
+/* --- blocks by address -------------------------------------------------------------------------------------------- */
 
 static size_t bucket_of(const struct gb_host_blocks *blocks, const void *base) {
     return (size_t)(((uintptr_t)base / GB_HOST_GRAIN_BYTES * 0x9e3779b97f4a7c15ull) >> 20) & (blocks->size - 1);
@@ -207,7 +200,7 @@ static void link_block(struct gb_host_blocks *blocks, struct gb_host_block *bloc
     *bucket = block;
 }
 
-/* Without memory the chains grow longer; nothing else changes. */
+/* If memory is exhausted, the chains grow longer instead. */
 static void grow(struct gb_host_blocks *blocks) {
     struct gb_host_blocks bigger = {.size = blocks->size * 4, .count = blocks->count};
     size_t i;
@@ -249,9 +242,9 @@ struct gb_host_block *gb_host_blocks_take(struct gb_host_blocks *blocks, const v
     return block;
 }
 
-/* --- segments ----------------------------------------------------------------------------------------------------- */
+/* --- segments by address ------------------------------------------------------------------------------------------ */
 
-/* How many begin at or before p. */
+/* The number of segments that begin at or before p. */
 static size_t rank_of(const struct gb_host_ranges *ranges, const void *p) {
     size_t low = 0;
     size_t high = ranges->count;
@@ -304,18 +297,18 @@ struct gb_host_segment *gb_host_ranges_find(const struct gb_host_ranges *ranges,
     return segment && (uintptr_t)p - (uintptr_t)segment->base < segment->bytes ? segment : NULL;
 }
 
-/* --- fake --------------------------------------------------------------------------------------------------------- */
+/* --- handles that cannot be opened -------------------------------------------------------------------------------- */
 
-/* Handles that cannot be opened, for tests of what stands around them: legacy=fake and ipc=fake. */
+/* They are for tests: legacy=fake and ipc=fake. */
 
-/* Something of its own for each thing that it names. */
+/* Writes a handle that differs for each `of`. */
 void gb_host_fake_handle(const void *of, unsigned char ret[GB_EXPORT_HANDLE_BYTES]) {
     memset(ret, 0, GB_EXPORT_HANDLE_BYTES);
     snprintf((char *)ret, GB_EXPORT_HANDLE_BYTES, "a handle of the host backend, %08x",
              (unsigned)gb_crc32c(0, &of, sizeof(of)));
 }
 
-/* A pool's descriptor is of an empty file: its importers would get no bytes. */
+/* Gives a descriptor of an empty file for the pool. Returns 0 or -1. */
 static int pool_file_locked(struct gb_pool *pool, int *ret_fd, struct gb_error *err) {
     int fd = pool->fd >= 0 ? pool->fd : gb_memfd_new(1);
 

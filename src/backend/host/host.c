@@ -1,4 +1,5 @@
-/* The host backend as a whole: opening, pinned memory. */
+/* The host backend as a whole: its options, its vtable, opening and closing, and pinned memory. backend.c opens it; the
+ * other files of this folder have the functions of the vtable. */
 #include "backend/host/internal.h"
 
 #include <stdio.h>
@@ -39,7 +40,7 @@ static int pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_
         return gb_host_error(err, bytes > 0 ? GB_HOST_NO_MEMORY : GB_HOST_INVALID_VALUE, "cudaHostAlloc",
                              "%zu bytes of pinned memory cannot be had", bytes);
     }
-    /* Pinned memory is resident from the start; where the system cannot do this, the first use does. */
+    /* Pinned memory is resident from the start. If the system cannot do this, the first use does. */
     madvise(pin->segment->real, bytes, MADV_POPULATE_WRITE);
     pthread_mutex_lock(&host->lock);
     pin->next = host->pins;
@@ -160,7 +161,7 @@ static bool is(const char *word, size_t len, const char *what) {
     return len == strlen(what) && memcmp(word, what, len) == 0;
 }
 
-/* false: that is no device that there may be. */
+/* Returns false if the word is no number of a possible device. */
 static bool parse_poolless(const char *word, size_t len, uint32_t *ret) {
     uint64_t device = 0;
 
@@ -204,7 +205,7 @@ refuse:
                         len < 60 ? (int)len : 60, word);
 }
 
-/* Options come in any order. */
+/* Checks poolless= against devices=, which may come in any order. */
 static int check_poolless(const struct options *options, struct gb_error *err) {
     uint32_t beyond = options->poolless >> options->devices << options->devices;
 
@@ -215,7 +216,7 @@ static int check_poolless(const struct options *options, struct gb_error *err) {
                         __builtin_ctz(beyond), (int)options->devices - 1);
 }
 
-/* What the process may have, so that a full device is an answer and not the end of all in a control group. */
+/* The memory that the process may use, so that a full device is reported before a control group's limit kills it. */
 static uint64_t memory_there(void) {
     uint64_t bytes = gb_memory_there("");
 

@@ -256,13 +256,10 @@ int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uin
 /* stream.c */
 int gb_host_workers_start(struct gb_host *host, struct gb_error *err);
 void gb_host_workers_stop(struct gb_host *host);
-void gb_host_wake_locked(struct gb_host *host); /* something was put into a queue */
 
 int gb_host_submit_locked(struct gb_stream *stream, const struct gb_host_op *op, const char *call,
-                          struct gb_error *err); /* may drop the lock meanwhile */
-void gb_host_run_locked(struct gb_stream *stream);
+                          struct gb_error *err);                        /* may drop the lock meanwhile */
 struct gb_stream *gb_host_stream_new(struct gb_host *host, int device); /* in no list; NULL without memory */
-struct gb_stream *gb_host_stream_ref_locked(struct gb_stream *stream);
 void gb_host_stream_unref_locked(struct gb_stream *stream);
 bool gb_host_deps_has(const struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq);
 int gb_host_stream_follow_locked(struct gb_stream *stream, struct gb_stream *other, uint64_t seq, const char *call,
@@ -275,13 +272,9 @@ int gb_host_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct 
 int gb_host_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*fn)(void *), void *arg,
                         struct gb_error *err);
 
-void gb_host_drain_locked(struct gb_stream *stream, uint64_t seq, bool idle); /* waits; drops the lock meanwhile */
-void gb_host_synced_locked(struct gb_stream *stream, uint64_t seq);
-
 int gb_host_stream_hold(struct gb_backend *be, struct gb_stream *stream, struct gb_hold **ret, struct gb_error *err);
 void gb_host_stream_release(struct gb_backend *be, struct gb_hold *hold);
 
-void gb_host_fire(struct gb_host_watch *watches);
 int gb_host_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err);
 void gb_host_event_destroy(struct gb_backend *be, struct gb_event *event);
 int gb_host_event_record(struct gb_backend *be, struct gb_event *event, struct gb_stream *stream, struct gb_error *err);
@@ -297,7 +290,6 @@ int gb_host_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn
 struct gb_pool *gb_host_pool_new_locked(struct gb_host *host, int device, const struct gb_pool_config *config);
 void gb_host_pools_free(struct gb_host *host);
 struct gb_host_segment *gb_host_release_locked(struct gb_host *host); /* pass the result to gb_host_segment_unmap */
-void gb_host_pool_make_room_locked(struct gb_pool *pool, uint64_t bytes, struct gb_host_segment **list);
 void gb_host_forget_stream_locked(struct gb_host *host, struct gb_stream *stream);
 int gb_host_pool_default(struct gb_backend *be, int device, struct gb_pool **ret, struct gb_error *err);
 int gb_host_pool_create(struct gb_backend *be, int device, const struct gb_pool_config *config, struct gb_pool **ret,

@@ -1,248 +1,13 @@
-/* Pools of the host backend, their allocations, and work on their bytes. */
+/* Pools of the host backend, allocation in stream order under CUDA's three reuse policies, and copies and fills. The
+ * statistics of pools are CUDA's. Functions ending in _locked need the backend's lock; none holds it while bytes
+ * move. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "backend/host/internal.h"
 
-/* --- mem ---------------------------------------------------------------------------------------------------------- */
-
-/* Memory of the host backend in stream order: allocation under CUDA's three reuse policies, and free. */
-
-#define ALLOC_CALL "cudaMallocFromPoolAsync"
-
-/* --- which stream may reuse a freed block ------------------------------------------------------------------------- */
-
-struct asker {
-    const struct gb_pool *pool;
-    const struct gb_stream *stream;
-};
-
-static bool settled_locked(void *arg, const struct gb_host_block *block) {
-    const struct asker *asker = arg;
-
-    if (block->stream->synced_seq >= block->seq)
-        return true;
-    return asker->pool->config.allow_opportunistic && block->stream->done_seq >= block->seq;
-}
-
-static bool usable_locked(void *arg, const struct gb_host_block *block) {
-    const struct asker *asker = arg;
-
-    if (!block->stream || block->stream == asker->stream || settled_locked(arg, block))
-        return true;
-    return asker->pool->config.follow_event_dependencies &&
-           gb_host_deps_has(&asker->stream->deps, block->stream->id, block->seq);
-}
-
-static bool any_locked(void *arg, const struct gb_host_block *block) {
-    (void)arg;
-    (void)block;
-    return true;
-}
-
-/* Makes the stream wait for the stream that last used the row's first bytes. */
-static int wait_for_row_locked(struct asker *asker, struct gb_stream *stream, struct gb_host_block *first,
-                               uint64_t bytes, struct gb_error *err) {
-    struct gb_host_block *block;
-    uint64_t sum = 0;
-
-    for (block = first; sum < bytes; block = block->next) {
-        sum += block->bytes;
-        if (!usable_locked(asker, block) &&
-            gb_host_stream_follow_locked(stream, block->stream, block->seq, ALLOC_CALL, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* --- allocation --------------------------------------------------------------------------------------------------- */
-
-/* A GPU rounds the limit up to a whole segment. */
-static uint64_t limit_of(const struct gb_pool *pool) {
-    uint64_t limit = pool->config.max_bytes;
-
-    if (!pool->host->discrete)
-        return limit;
-    return (limit + GB_HOST_SEGMENT_BYTES - 1) / GB_HOST_SEGMENT_BYTES * GB_HOST_SEGMENT_BYTES;
-}
-
-/* What the pool may still reserve. */
-static uint64_t room_locked(const struct gb_pool *pool) {
-    const struct gb_host_device *device = &pool->host->devices[pool->device];
-    uint64_t room = device->total_bytes - device->reserved_bytes;
-
-    if (pool->config.max_bytes > 0) {
-        uint64_t left = limit_of(pool) - pool->stat.reserved_bytes;
-
-        room = left < room ? left : room;
-    }
-    return room / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
-}
-
-static void reserve_locked(struct gb_pool *pool, uint64_t bytes) {
-    pool->stat.reserved_bytes += bytes;
-    if (pool->stat.reserved_bytes > pool->stat.reserved_peak_bytes)
-        pool->stat.reserved_peak_bytes = pool->stat.reserved_bytes;
-    pool->host->devices[pool->device].reserved_bytes += bytes;
-}
-
-static void unreserve_locked(struct gb_pool *pool, uint64_t bytes) {
-    pool->stat.reserved_bytes -= bytes;
-    pool->host->devices[pool->device].reserved_bytes -= bytes;
-}
-
-/* A new segment, whose first bytes are the allocation. NULL: no room. Drops the lock meanwhile. */
-static struct gb_host_block *grow_locked(struct gb_pool *pool, uint64_t bytes) {
-    struct gb_host *host = pool->host;
-    struct gb_host_segment *segment;
-    uint64_t room = room_locked(pool);
-    uint64_t size;
-
-    if (bytes > room)
-        return NULL;
-    size = (bytes + GB_HOST_HUGE_BYTES - 1) / GB_HOST_HUGE_BYTES * GB_HOST_HUGE_BYTES;
-    size = size < GB_HOST_SEGMENT_BYTES ? GB_HOST_SEGMENT_BYTES : size;
-    size = size > room ? room : size;
-    reserve_locked(pool, size);
-    pthread_mutex_unlock(&host->lock);
-    segment = gb_host_segment_map(size, host->discrete);
-    pthread_mutex_lock(&host->lock);
-    if (segment && gb_host_ranges_reserve(&host->spans) == 0) {
-        segment->pool = pool;
-        segment->device = pool->device;
-        gb_host_ranges_put(&host->spans, segment);
-        gb_host_arena_add(&pool->arena, segment);
-        gb_host_arena_cut(&pool->arena, segment->first, bytes);
-        return segment->first;
-    }
-    unreserve_locked(pool, size);
-    pthread_mutex_unlock(&host->lock);
-    gb_host_segment_unmap(segment);
-    pthread_mutex_lock(&host->lock);
-    return NULL;
-}
-
-static struct gb_host_block *reuse_locked(struct asker *asker, struct gb_pool *pool, uint64_t bytes) {
-    struct gb_host_block *block = gb_host_arena_find(&pool->arena, bytes, usable_locked, asker);
-
-    if (!block && pool->stat.reserved_bytes - pool->stat.used_bytes >= bytes) {
-        gb_host_arena_settle(&pool->arena, settled_locked, asker);
-        block = gb_host_arena_find_row(&pool->arena, bytes, usable_locked, asker);
-    }
-    return block ? gb_host_arena_take(&pool->arena, block, bytes) : NULL;
-}
-
-/* The steps in CUDA's order: reuse, reserve more, give idle segments up for one of the right size, wait for another
- * stream's free. On success *ret_block is set; NULL there: out of memory. -1: another error. */
-static int obtain_locked(struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes,
-                         struct gb_host_block **ret_block, struct gb_host_segment **ret_gone, struct gb_error *err) {
-    struct asker asker = {.pool = pool, .stream = stream};
-    struct gb_host_block *block = reuse_locked(&asker, pool, bytes);
-
-    if (!block)
-        block = grow_locked(pool, bytes);
-    if (!block && bytes > room_locked(pool) && pool->stat.reserved_bytes - pool->stat.used_bytes >= bytes) {
-        gb_host_pool_make_room_locked(pool, bytes - room_locked(pool), ret_gone);
-        block = grow_locked(pool, bytes);
-    }
-    if (!block && pool->config.allow_internal_dependencies) {
-        block = gb_host_arena_find_row(&pool->arena, bytes, any_locked, NULL);
-        if (block && wait_for_row_locked(&asker, stream, block, bytes, err) < 0)
-            return -1;
-        block = block ? gb_host_arena_take(&pool->arena, block, bytes) : NULL;
-    }
-    *ret_block = block;
-    return 0;
-}
-
-static int out_of_memory_locked(const struct gb_pool *pool, uint64_t bytes, struct gb_error *err) {
-    const struct gb_host_device *device = &pool->host->devices[pool->device];
-    bool by_pool = pool->config.max_bytes > 0 && pool->config.max_bytes < device->total_bytes;
-    uint64_t most = by_pool ? pool->config.max_bytes : device->total_bytes;
-    /* Memory is given in whole grains: the rest of a limit holds nothing. A GPU rounds the limit up. */
-    uint64_t limit = pool->host->discrete ? most : most / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
-    uint64_t used = pool->stat.used_bytes;
-    const struct gb_pool *other;
-
-    for (other = by_pool ? NULL : device->pools; other; other = other->next)
-        used += other == pool ? 0 : other->stat.reserved_bytes;
-    gb_error_numbers(err, limit, used, bytes);
-    if (bytes > limit)
-        return gb_host_error(err, GB_HOST_NO_MEMORY, ALLOC_CALL,
-                             "%llu bytes can never fit: of the %s's %llu, in units of %u, %llu can be given",
-                             (unsigned long long)bytes, by_pool ? "pool" : "device", (unsigned long long)most,
-                             GB_HOST_GRAIN_BYTES, (unsigned long long)limit);
-    if (by_pool)
-        return gb_host_error(
-            err, GB_HOST_NO_MEMORY, ALLOC_CALL,
-            "%llu bytes do not fit: of the pool's %llu, %llu are reserved and %llu of those in use; the "
-            "rest is not in one piece",
-            (unsigned long long)bytes, (unsigned long long)limit, (unsigned long long)pool->stat.reserved_bytes,
-            (unsigned long long)used);
-    return gb_host_error(err, GB_HOST_NO_MEMORY, ALLOC_CALL,
-                         "%llu bytes do not fit: %llu of the device's %llu are in use or kept by other pools",
-                         (unsigned long long)bytes, (unsigned long long)used, (unsigned long long)limit);
-}
-
-int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
-                  struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
-    struct gb_host_block *block = NULL;
-    struct gb_host_segment *gone = NULL;
-    uint64_t rounded = (bytes + GB_HOST_GRAIN_BYTES - 1) / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
-    int r;
-
-    if (bytes == 0 || pool->device != stream->device)
-        return gb_host_error(err, GB_HOST_INVALID_VALUE, ALLOC_CALL,
-                             bytes == 0 ? "zero bytes cannot be allocated" : "pool and stream are of two devices");
-    pthread_mutex_lock(&host->lock);
-    r = rounded < bytes ? 0 : obtain_locked(pool, stream, rounded, &block, &gone, err);
-    if (block && block->bytes > rounded) { /* no memory to describe the rest: the block is given back */
-        gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
-        r = gb_host_no_memory(err, ALLOC_CALL);
-    } else if (block) {
-        gb_host_blocks_put(&host->live, block);
-        block->asked = bytes;
-        pool->stat.used_bytes += bytes;
-        if (pool->stat.used_bytes > pool->stat.used_peak_bytes)
-            pool->stat.used_peak_bytes = pool->stat.used_bytes;
-        *ret = gb_host_block_base(block);
-    } else if (r == 0) {
-        r = out_of_memory_locked(pool, bytes, err);
-    }
-    pthread_mutex_unlock(&host->lock);
-    gb_host_segment_unmap(gone);
-    return r;
-}
-
-int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
-    struct gb_host_op op = {.kind = GB_HOST_NOTHING};
-    struct gb_host_block *block;
-    struct gb_pool *pool;
-
-    pthread_mutex_lock(&host->lock);
-    block = gb_host_blocks_take(&host->live, ptr);
-    if (block) {
-        pool = block->segment->pool;
-        /* Without memory for a place of its own, the free takes that of the work before it. */
-        (void)gb_host_submit_locked(stream, &op, "cudaFreeAsync", NULL);
-        pool->stat.used_bytes -= block->asked;
-        gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
-        if (pool->stat.reserved_bytes > pool->config.release_threshold_bytes)
-            host->release_wanted = true;
-    }
-    pthread_mutex_unlock(&host->lock);
-    if (!block)
-        return gb_host_error(err, GB_HOST_INVALID_VALUE, "cudaFreeAsync", "%p was not allocated here, or freed already",
-                             ptr);
-    return 0;
-}
-
-/* --- pool --------------------------------------------------------------------------------------------------------- */
-
-/* Pools of the host backend: configuration, statistics, and giving memory back to the system. */
+/* --- pools -------------------------------------------------------------------------------------------------------- */
 
 struct gb_pool *gb_host_pool_new_locked(struct gb_host *host, int device, const struct gb_pool_config *config) {
     struct gb_pool *pool = calloc(1, sizeof(*pool));
@@ -259,7 +24,7 @@ struct gb_pool *gb_host_pool_new_locked(struct gb_host *host, int device, const 
     return pool;
 }
 
-/* --- giving back -------------------------------------------------------------------------------------------------- */
+/* --- pools: memory goes back to the system ------------------------------------------------------------------------ */
 
 static bool done_locked(void *arg, const struct gb_host_block *block) {
     (void)arg;
@@ -287,7 +52,7 @@ static void detach_locked(struct gb_pool *pool, struct gb_host_segment *segment,
     *list = segment;
 }
 
-/* Detaches idle segments while the pool holds more than keep_bytes; strict: never below it. */
+/* Detaches idle segments while the pool has more than keep_bytes. strict: never below that. */
 static void shrink_locked(struct gb_pool *pool, uint64_t keep_bytes, bool strict, struct gb_host_segment **list) {
     struct gb_host_segment *segment;
     struct gb_host_segment *next;
@@ -301,8 +66,8 @@ static void shrink_locked(struct gb_pool *pool, uint64_t keep_bytes, bool strict
     }
 }
 
-/* Detaches idle segments of together at least bytes, or none when there are not that many. */
-void gb_host_pool_make_room_locked(struct gb_pool *pool, uint64_t bytes, struct gb_host_segment **list) {
+/* Detaches idle segments of at least `bytes` bytes in all, or no segment if they have less. */
+static void make_room_locked(struct gb_pool *pool, uint64_t bytes, struct gb_host_segment **list) {
     struct gb_host_segment *segment;
     uint64_t idle = 0;
 
@@ -352,7 +117,7 @@ struct gb_host_segment *gb_host_release_locked(struct gb_host *host) {
     return list;
 }
 
-/* The stream's work is done and it goes away: its tags may not outlive it. */
+/* Removes the tags of a stream that ends; its work is done. */
 void gb_host_forget_stream_locked(struct gb_host *host, struct gb_stream *stream) {
     struct gb_host_segment *segment;
     struct gb_host_block *block;
@@ -388,9 +153,9 @@ void gb_host_pools_free(struct gb_host *host) {
     gb_host_segment_unmap(list);
 }
 
-/* --- the interface ------------------------------------------------------------------------------------------------ */
+/* --- pools: the vtable -------------------------------------------------------------------------------------------- */
 
-/* CUDA's number for what a device cannot do. */
+/* Checks that the device exists and has pools. The error has CUDA's number. */
 static bool pools_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
     if (!gb_host_device_ok(host, device, call, err))
         return false;
@@ -505,13 +270,244 @@ int gb_host_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep
     return 0;
 }
 
-/* --- move --------------------------------------------------------------------------------------------------------- */
+/* --- memory in stream order --------------------------------------------------------------------------------------- */
 
-/* Copies and fills of the host backend, in memory of any kind. */
+#define ALLOC_CALL "cudaMallocFromPoolAsync"
+
+/* --- which stream may reuse a freed block ------------------------------------------------------------------------- */
+
+struct asker {
+    const struct gb_pool *pool;
+    const struct gb_stream *stream;
+};
+
+static bool settled_locked(void *arg, const struct gb_host_block *block) {
+    const struct asker *asker = arg;
+
+    if (block->stream->synced_seq >= block->seq)
+        return true;
+    return asker->pool->config.allow_opportunistic && block->stream->done_seq >= block->seq;
+}
+
+static bool usable_locked(void *arg, const struct gb_host_block *block) {
+    const struct asker *asker = arg;
+
+    if (!block->stream || block->stream == asker->stream || settled_locked(arg, block))
+        return true;
+    return asker->pool->config.follow_event_dependencies &&
+           gb_host_deps_has(&asker->stream->deps, block->stream->id, block->seq);
+}
+
+static bool any_locked(void *arg, const struct gb_host_block *block) {
+    (void)arg;
+    (void)block;
+    return true;
+}
+
+/* Makes the stream wait for the last user of the row's first bytes. Returns 0 or -1. */
+static int wait_for_row_locked(struct asker *asker, struct gb_stream *stream, struct gb_host_block *first,
+                               uint64_t bytes, struct gb_error *err) {
+    struct gb_host_block *block;
+    uint64_t sum = 0;
+
+    for (block = first; sum < bytes; block = block->next) {
+        sum += block->bytes;
+        if (!usable_locked(asker, block) &&
+            gb_host_stream_follow_locked(stream, block->stream, block->seq, ALLOC_CALL, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- allocation --------------------------------------------------------------------------------------------------- */
+
+/* A GPU rounds the limit up to a whole segment. */
+static uint64_t limit_of(const struct gb_pool *pool) {
+    uint64_t limit = pool->config.max_bytes;
+
+    if (!pool->host->discrete)
+        return limit;
+    return (limit + GB_HOST_SEGMENT_BYTES - 1) / GB_HOST_SEGMENT_BYTES * GB_HOST_SEGMENT_BYTES;
+}
+
+/* The bytes that the pool may still reserve. */
+static uint64_t room_locked(const struct gb_pool *pool) {
+    const struct gb_host_device *device = &pool->host->devices[pool->device];
+    uint64_t room = device->total_bytes - device->reserved_bytes;
+
+    if (pool->config.max_bytes > 0) {
+        uint64_t left = limit_of(pool) - pool->stat.reserved_bytes;
+
+        room = left < room ? left : room;
+    }
+    return room / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
+}
+
+static void reserve_locked(struct gb_pool *pool, uint64_t bytes) {
+    pool->stat.reserved_bytes += bytes;
+    if (pool->stat.reserved_bytes > pool->stat.reserved_peak_bytes)
+        pool->stat.reserved_peak_bytes = pool->stat.reserved_bytes;
+    pool->host->devices[pool->device].reserved_bytes += bytes;
+}
+
+static void unreserve_locked(struct gb_pool *pool, uint64_t bytes) {
+    pool->stat.reserved_bytes -= bytes;
+    pool->host->devices[pool->device].reserved_bytes -= bytes;
+}
+
+/* Adds a segment, whose first bytes are the allocation. Returns NULL without room. Drops the lock meanwhile. */
+static struct gb_host_block *grow_locked(struct gb_pool *pool, uint64_t bytes) {
+    struct gb_host *host = pool->host;
+    struct gb_host_segment *segment;
+    uint64_t room = room_locked(pool);
+    uint64_t size;
+
+    if (bytes > room)
+        return NULL;
+    size = (bytes + GB_HOST_HUGE_BYTES - 1) / GB_HOST_HUGE_BYTES * GB_HOST_HUGE_BYTES;
+    size = size < GB_HOST_SEGMENT_BYTES ? GB_HOST_SEGMENT_BYTES : size;
+    size = size > room ? room : size;
+    reserve_locked(pool, size);
+    pthread_mutex_unlock(&host->lock);
+    segment = gb_host_segment_map(size, host->discrete);
+    pthread_mutex_lock(&host->lock);
+    if (segment && gb_host_ranges_reserve(&host->spans) == 0) {
+        segment->pool = pool;
+        segment->device = pool->device;
+        gb_host_ranges_put(&host->spans, segment);
+        gb_host_arena_add(&pool->arena, segment);
+        gb_host_arena_cut(&pool->arena, segment->first, bytes);
+        return segment->first;
+    }
+    unreserve_locked(pool, size);
+    pthread_mutex_unlock(&host->lock);
+    gb_host_segment_unmap(segment);
+    pthread_mutex_lock(&host->lock);
+    return NULL;
+}
+
+static struct gb_host_block *reuse_locked(struct asker *asker, struct gb_pool *pool, uint64_t bytes) {
+    struct gb_host_block *block = gb_host_arena_find(&pool->arena, bytes, usable_locked, asker);
+
+    if (!block && pool->stat.reserved_bytes - pool->stat.used_bytes >= bytes) {
+        gb_host_arena_settle(&pool->arena, settled_locked, asker);
+        block = gb_host_arena_find_row(&pool->arena, bytes, usable_locked, asker);
+    }
+    return block ? gb_host_arena_take(&pool->arena, block, bytes) : NULL;
+}
+
+/* Finds memory by CUDA's steps in CUDA's order: reuse, reserve more, give back idle segments for one of the right size,
+ * wait for another stream's free. Returns 0 with *ret_block, NULL if memory is exhausted; -1 for another error. */
+static int obtain_locked(struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes,
+                         struct gb_host_block **ret_block, struct gb_host_segment **ret_gone, struct gb_error *err) {
+    struct asker asker = {.pool = pool, .stream = stream};
+    struct gb_host_block *block = reuse_locked(&asker, pool, bytes);
+
+    if (!block)
+        block = grow_locked(pool, bytes);
+    if (!block && bytes > room_locked(pool) && pool->stat.reserved_bytes - pool->stat.used_bytes >= bytes) {
+        make_room_locked(pool, bytes - room_locked(pool), ret_gone);
+        block = grow_locked(pool, bytes);
+    }
+    if (!block && pool->config.allow_internal_dependencies) {
+        block = gb_host_arena_find_row(&pool->arena, bytes, any_locked, NULL);
+        if (block && wait_for_row_locked(&asker, stream, block, bytes, err) < 0)
+            return -1;
+        block = block ? gb_host_arena_take(&pool->arena, block, bytes) : NULL;
+    }
+    *ret_block = block;
+    return 0;
+}
+
+static int out_of_memory_locked(const struct gb_pool *pool, uint64_t bytes, struct gb_error *err) {
+    const struct gb_host_device *device = &pool->host->devices[pool->device];
+    bool by_pool = pool->config.max_bytes > 0 && pool->config.max_bytes < device->total_bytes;
+    uint64_t most = by_pool ? pool->config.max_bytes : device->total_bytes;
+    /* Memory is given in whole grains, so the rest of a limit is not used. A GPU rounds the limit up. */
+    uint64_t limit = pool->host->discrete ? most : most / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
+    uint64_t used = pool->stat.used_bytes;
+    const struct gb_pool *other;
+
+    for (other = by_pool ? NULL : device->pools; other; other = other->next)
+        used += other == pool ? 0 : other->stat.reserved_bytes;
+    gb_error_numbers(err, limit, used, bytes);
+    if (bytes > limit)
+        return gb_host_error(err, GB_HOST_NO_MEMORY, ALLOC_CALL,
+                             "%llu bytes can never fit: of the %s's %llu, in units of %u, %llu can be given",
+                             (unsigned long long)bytes, by_pool ? "pool" : "device", (unsigned long long)most,
+                             GB_HOST_GRAIN_BYTES, (unsigned long long)limit);
+    if (by_pool)
+        return gb_host_error(
+            err, GB_HOST_NO_MEMORY, ALLOC_CALL,
+            "%llu bytes do not fit: of the pool's %llu, %llu are reserved and %llu of those in use; the "
+            "rest is not in one piece",
+            (unsigned long long)bytes, (unsigned long long)limit, (unsigned long long)pool->stat.reserved_bytes,
+            (unsigned long long)used);
+    return gb_host_error(err, GB_HOST_NO_MEMORY, ALLOC_CALL,
+                         "%llu bytes do not fit: %llu of the device's %llu are in use or kept by other pools",
+                         (unsigned long long)bytes, (unsigned long long)used, (unsigned long long)limit);
+}
+
+int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream *stream, uint64_t bytes, void **ret,
+                  struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    struct gb_host_block *block = NULL;
+    struct gb_host_segment *gone = NULL;
+    uint64_t rounded = (bytes + GB_HOST_GRAIN_BYTES - 1) / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
+    int r;
+
+    if (bytes == 0 || pool->device != stream->device)
+        return gb_host_error(err, GB_HOST_INVALID_VALUE, ALLOC_CALL,
+                             bytes == 0 ? "zero bytes cannot be allocated" : "pool and stream are of two devices");
+    pthread_mutex_lock(&host->lock);
+    r = rounded < bytes ? 0 : obtain_locked(pool, stream, rounded, &block, &gone, err);
+    if (block && block->bytes > rounded) { /* no memory to describe the rest: the block is given back */
+        gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
+        r = gb_host_no_memory(err, ALLOC_CALL);
+    } else if (block) {
+        gb_host_blocks_put(&host->live, block);
+        block->asked = bytes;
+        pool->stat.used_bytes += bytes;
+        if (pool->stat.used_bytes > pool->stat.used_peak_bytes)
+            pool->stat.used_peak_bytes = pool->stat.used_bytes;
+        *ret = gb_host_block_base(block);
+    } else if (r == 0) {
+        r = out_of_memory_locked(pool, bytes, err);
+    }
+    pthread_mutex_unlock(&host->lock);
+    gb_host_segment_unmap(gone);
+    return r;
+}
+
+int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    struct gb_host_op op = {.kind = GB_HOST_NOTHING};
+    struct gb_host_block *block;
+    struct gb_pool *pool;
+
+    pthread_mutex_lock(&host->lock);
+    block = gb_host_blocks_take(&host->live, ptr);
+    if (block) {
+        pool = block->segment->pool;
+        /* If memory for its own operation is exhausted, the free counts as done with the work before it. */
+        (void)gb_host_submit_locked(stream, &op, "cudaFreeAsync", NULL);
+        pool->stat.used_bytes -= block->asked;
+        gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
+        if (pool->stat.reserved_bytes > pool->config.release_threshold_bytes)
+            host->release_wanted = true;
+    }
+    pthread_mutex_unlock(&host->lock);
+    if (!block)
+        return gb_host_error(err, GB_HOST_INVALID_VALUE, "cudaFreeAsync", "%p was not allocated here, or freed already",
+                             ptr);
+    return 0;
+}
+
+/* --- copies and fills --------------------------------------------------------------------------------------------- */
 
 #define SLICE_BYTES (64ull << 20) /* a long copy lets others in between; shorter ones would not get past the caches */
 
-/* --- the work itself ---------------------------------------------------------------------------------------------- */
+/* --- copies and fills: the work ----------------------------------------------------------------------------------- */
 
 static void fill(void *dst, uint64_t pattern, unsigned width, uint64_t count) {
     uint16_t *half = dst;
@@ -529,7 +525,7 @@ static void fill(void *dst, uint64_t pattern, unsigned width, uint64_t count) {
         twin[i] = pattern;
 }
 
-/* All of it, or a plane, or some rows. */
+/* Copies the rest of the box, or a plane of it, or some rows. */
 static void box_slice(char **memory, char **packed, struct gb_box *box, bool pack) {
     struct gb_box now = *box;
     uint64_t rows_max = box->width < SLICE_BYTES ? SLICE_BYTES / box->width : 1;
@@ -575,30 +571,30 @@ void gb_host_work(struct gb_host_op *op) {
     }
 }
 
-/* --- where it is -------------------------------------------------------------------------------------------------- */
+/* --- copies and fills: addresses ---------------------------------------------------------------------------------- */
 
-/* Where segment's bytes [p, p + bytes) really are; NULL when not all are in it. */
+/* The real address of the segment's bytes [p, p + bytes), or NULL if the segment does not have all of them. */
 static char *real_in(const struct gb_host_segment *segment, const void *p, uint64_t bytes) {
     uint64_t offset = (uintptr_t)p - (uintptr_t)segment->base;
 
     return bytes <= segment->bytes - offset ? segment->real + offset : NULL;
 }
 
-/* Where device memory [p, p + bytes) really is; NULL when it is not all of one allocation's segment. */
+/* The real address of device memory [p, p + bytes), or NULL if no segment has all of it. */
 static char *real_locked(const struct gb_host *host, const void *p, uint64_t bytes) {
     const struct gb_host_segment *segment = gb_host_ranges_find(&host->spans, p);
 
     return segment && gb_kind_of_device(segment->kind) ? real_in(segment, p, bytes) : NULL;
 }
 
-/* The host side of a copy: any memory, but not what only copies may reach. */
+/* The host side of a copy: any memory but a discrete device's. */
 static char *host_side_locked(const struct gb_host *host, const void *p) {
     const struct gb_host_segment *segment = gb_host_ranges_find(&host->spans, p);
 
     return segment && segment->base != segment->real ? NULL : (char *)(uintptr_t)p;
 }
 
-/* --- by direction ------------------------------------------------------------------------------------------------- */
+/* --- copies and fills by direction -------------------------------------------------------------------------------- */
 
 int gb_host_copy(struct gb_backend *be, void *dst, const void *src, uint64_t bytes, enum gb_copy_direction direction,
                  struct gb_stream *stream, struct gb_error *err) {
@@ -649,10 +645,10 @@ int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned wi
     return r;
 }
 
-/* --- by place ----------------------------------------------------------------------------------------------------- */
+/* --- copies and fills by place ------------------------------------------------------------------------------------ */
 
-/* Where a place's bytes really are. *ret_segment: the segment that has them, NULL for host memory not made here. -1:
- * they are not where the place says. */
+/* Finds the real address of a place's bytes. *ret_segment: their segment, or NULL for host memory of other origin.
+ * Returns 0; -1 if the place is wrong. */
 static int find_locked(const struct gb_host *host, const struct gb_location *place, uint64_t bytes, const char *call,
                        const struct gb_host_segment **ret_segment, char **ret, struct gb_error *err) {
     const struct gb_host_segment *segment = gb_host_ranges_find(&host->spans, place->ptr);
@@ -675,7 +671,7 @@ static bool place_ok(const struct gb_host *host, const struct gb_location *place
     return (unsigned)place->kind < GB_KIND_COUNT && place->device >= 0 && place->device < host->device_count;
 }
 
-/* Memory of a device is used on its streams, a copy between two on either one's. */
+/* Memory of a device takes streams of that device, and a copy between two devices a stream of either. */
 static bool stream_ok(const struct gb_stream *stream, const struct gb_location *a, const struct gb_location *b) {
     bool any = gb_kind_of_device(a->kind) || gb_kind_of_device(b->kind);
 

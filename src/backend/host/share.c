@@ -1,4 +1,6 @@
-/* Memory of other kinds than a pool's, and memory that other processes map. */
+/* Memory of the host backend that is not from a pool (shared, managed, pinned, pageable), attaching managed memory, and
+ * exports and imports by memfd. Each allocation is one segment without a pool. host.c puts the functions into the
+ * vtable. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +11,9 @@
 #include "backend/host/arena.h"
 #include "backend/host/internal.h"
 
-/* --- kind --------------------------------------------------------------------------------------------------------- */
+/* --- kinds -------------------------------------------------------------------------------------------------------- */
 
-/* Memory of the kinds that no pool gives: shared, managed, pinned, pageable; handing managed memory over; what is known
- * of an address. Each allocation is one segment without a pool. */
-
-/* The call that CUDA would be asked with. */
+/* The name of CUDA's call for the kind. */
 static const char *const alloc_calls[GB_KIND_COUNT] = {
     [GB_KIND_DEVICE] = "cudaMallocFromPoolAsync",
     [GB_KIND_SHARED] = "cuMemCreate",
@@ -29,7 +28,7 @@ static const char *const free_calls[GB_KIND_COUNT] = {
     [GB_KIND_PINNED] = "cudaFreeHost",  [GB_KIND_PAGEABLE] = "munmap",   [GB_KIND_IPC] = "cudaFree",
 };
 
-/* --- budget ------------------------------------------------------------------------------------------------------- */
+/* --- kinds: limits ------------------------------------------------------------------------------------------------ */
 
 static uint64_t *spent(struct gb_host *host, int device, enum gb_kind kind) {
     return gb_kind_of_device(kind) ? &host->devices[device].reserved_bytes : &host->own_bytes;
@@ -60,7 +59,7 @@ static void unreserve(struct gb_host *host, int device, enum gb_kind kind, uint6
     pthread_mutex_unlock(&host->lock);
 }
 
-/* --- life --------------------------------------------------------------------------------------------------------- */
+/* --- kinds: allocation and free ----------------------------------------------------------------------------------- */
 
 static struct gb_host_segment *map(const struct gb_host *host, enum gb_kind kind, uint64_t bytes) {
     struct gb_host_segment *segment;
@@ -154,7 +153,7 @@ int gb_host_prefetch(struct gb_backend *be, const struct gb_location *place, uin
     return 0;
 }
 
-/* The CPU's view opens and closes in stream order; that the device keeps off meanwhile is asked when work is queued. */
+/* The CPU's view opens and closes in stream order. Work that is queued on the device meanwhile is refused. */
 int gb_host_attach(struct gb_backend *be, const struct gb_location *place, bool to_cpu, struct gb_stream *stream,
                    struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
@@ -182,7 +181,7 @@ int gb_host_attach(struct gb_backend *be, const struct gb_location *place, bool 
     return r;
 }
 
-/* --- what is known of an address ---------------------------------------------------------------------------------- */
+/* --- attributes of an address ------------------------------------------------------------------------------------- */
 
 static bool pinned_locked(const struct gb_host *host, const void *p) {
     const struct gb_host_pin *pin;
@@ -230,9 +229,7 @@ int gb_host_attributes(struct gb_backend *be, const struct gb_location *place, s
 
 /* --- export ------------------------------------------------------------------------------------------------------- */
 
-/* Memory of the host backend in other processes: by memfd. */
-
-/* Why memory of the kind does not go that way; NULL where it does. */
+/* Why memory of the kind does not go that way, or NULL if it does. */
 static const char *why_not(const struct gb_host *host, enum gb_kind kind, enum gb_export_way way) {
     if (way == GB_EXPORT_VMM)
         return "the host backend has no virtual memory of a GPU";
@@ -293,7 +290,7 @@ int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint6
     return r;
 }
 
-/* This process's threads do the work: no other process can wait for it. */
+/* No other process can wait for an event of this process's threads, so the handle cannot be opened. */
 int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
 
@@ -317,8 +314,6 @@ int gb_host_event_export(struct gb_backend *be, struct gb_event *event, unsigned
 }
 
 /* --- import ------------------------------------------------------------------------------------------------------- */
-
-/* Memory of other processes in the host backend: memfds, as pageable memory. */
 
 static int check(struct gb_host *host, const struct gb_import *what, struct gb_error *err) {
     uint64_t end;

@@ -1,5 +1,6 @@
-/* Streams and events of the host backend: a queue of operations for each stream, and a few threads that do the work of
- * all. A stream is on one thread at a time, so its work keeps its order. */
+/* Streams and events of the host backend. Each stream has a queue of operations, and a few threads run the streams. A
+ * stream is on one thread at a time, so its work keeps its order. host.c puts the functions into the vtable; memory.c
+ * and share.c queue work with gb_host_submit_locked. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,21 +12,13 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-static void host_enter_call_locked(struct gb_host *host);
-static struct gb_host_watch *host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq);
-static void host_leave_call_locked(struct gb_host *host);
-
-/* --- stream ------------------------------------------------------------------------------------------------------- */
-
-/* Streams: a queue of operations each, run by the workers in order. */
-
 #define RING_FIRST 16u
 #define TURN_OPS 32u
 
 /* --- dependencies ------------------------------------------------------------------------------------------------- */
 
-/* Forgetting the oldest is safe: it only costs a chance to reuse memory. */
-static void host_deps_add(struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq) {
+/* Dropping the oldest dependency is safe: it only costs a chance to reuse memory. */
+static void deps_add(struct gb_host_deps *deps, uint64_t stream_id, uint64_t seq) {
     unsigned i;
 
     for (i = 0; i < deps->count; i++) {
@@ -54,7 +47,7 @@ bool gb_host_deps_has(const struct gb_host_deps *deps, uint64_t stream_id, uint6
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-struct gb_stream *gb_host_stream_ref_locked(struct gb_stream *stream) {
+static struct gb_stream *ref_locked(struct gb_stream *stream) {
     stream->refs++;
     return stream;
 }
@@ -98,7 +91,7 @@ int gb_host_stream_create(struct gb_backend *be, int device, struct gb_stream **
     if (!stream)
         return gb_host_no_memory(err, "cudaStreamCreateWithFlags");
     pthread_mutex_lock(&host->lock);
-    stream->id = ++host->next_stream_id; /* the list has falling ids: events of the device rely on it */
+    stream->id = ++host->next_stream_id; /* the list has falling ids, which events of the device rely on */
     stream->next = host->devices[device].streams;
     if (stream->next)
         stream->next->prev = stream;
@@ -117,14 +110,14 @@ static void unlist_locked(struct gb_stream *stream) {
         stream->next->prev = stream->prev;
 }
 
-void gb_host_drain_locked(struct gb_stream *stream, uint64_t seq, bool idle) {
+static void drain_locked(struct gb_stream *stream, uint64_t seq, bool idle) {
     stream->syncing++;
     while (stream->done_seq < seq || (idle && stream->state != GB_HOST_IDLE))
         pthread_cond_wait(&stream->progress, &stream->host->lock);
     stream->syncing--;
 }
 
-void gb_host_synced_locked(struct gb_stream *stream, uint64_t seq) {
+static void note_synced_locked(struct gb_stream *stream, uint64_t seq) {
     if (stream->synced_seq < seq)
         stream->synced_seq = seq;
 }
@@ -136,7 +129,7 @@ void gb_host_stream_destroy(struct gb_backend *be, struct gb_stream *stream) {
     if (!stream)
         return;
     pthread_mutex_lock(&host->lock);
-    gb_host_drain_locked(stream, stream->last_seq, true);
+    drain_locked(stream, stream->last_seq, true);
     unlist_locked(stream);
     gb_host_forget_stream_locked(host, stream);
     gone = gb_host_release_locked(host);
@@ -163,12 +156,60 @@ int gb_host_stream_sync(struct gb_backend *be, struct gb_stream *stream, struct 
     (void)err;
     pthread_mutex_lock(&host->lock);
     seq = stream->last_seq;
-    gb_host_drain_locked(stream, seq, false);
-    gb_host_synced_locked(stream, seq);
+    drain_locked(stream, seq, false);
+    note_synced_locked(stream, seq);
     gone = gb_host_release_locked(host);
     pthread_mutex_unlock(&host->lock);
     gb_host_segment_unmap(gone);
     return 0;
+}
+
+/* --- waking workers ----------------------------------------------------------------------------------------------- */
+
+static void *worker_main(void *arg);
+
+/* Starts one more worker. Returns 0 or an errno number. */
+static int spawn_locked(struct gb_host *host) {
+    struct gb_host_worker *worker = NULL;
+    struct gb_error why = GB_ERROR_INIT;
+    unsigned i;
+
+    for (i = 0; i < GB_HOST_WORKERS_MAX && !worker; i++) {
+        if (host->workers[i].state != GB_HOST_SLOT_RUNNING)
+            worker = &host->workers[i];
+    }
+    if (!worker)
+        return EAGAIN;
+    if (worker->state == GB_HOST_SLOT_EXITED)
+        pthread_join(worker->thread, NULL);
+    worker->state = GB_HOST_SLOT_FREE;
+    worker->host = host;
+    if (gb_thread_start(&worker->thread, "gb-host", worker_main, worker, &why) < 0)
+        return why.native_code != 0 ? (int)why.native_code : ENOMEM;
+    worker->state = GB_HOST_SLOT_RUNNING;
+    host->workers_running++;
+    return 0;
+}
+
+/* Wakes a worker, or starts one, after a queue got something. */
+static void wake_locked(struct gb_host *host) {
+    if (host->workers_idle > host->workers_woken) {
+        host->workers_woken++;
+        pthread_cond_signal(&host->work);
+    } else if (host->workers_running - host->workers_in_call < host->workers_base && !host->stopping) {
+        /* If that fails, the work waits for the present workers. */
+        (void)spawn_locked(host);
+    }
+}
+
+static void enter_call_locked(struct gb_host *host) {
+    host->workers_in_call++;
+    if (host->run_head || host->fire_head)
+        wake_locked(host);
+}
+
+static void leave_call_locked(struct gb_host *host) {
+    host->workers_in_call--;
 }
 
 /* --- running ------------------------------------------------------------------------------------------------------ */
@@ -198,11 +239,43 @@ static void unpark_waiters_locked(struct gb_stream *stream) {
         *at = waiter->wait_next;
         waiter->wait_next = NULL;
         ready_locked(waiter);
-        gb_host_wake_locked(stream->host);
+        wake_locked(stream->host);
     }
 }
 
-/* Runs the first operation, or a slice of it; the lock is dropped meanwhile where that takes time. True: it is done. */
+static void event_unref_locked(struct gb_event *event) {
+    if (--event->refs > 0)
+        return;
+    gb_host_stream_unref_locked(event->stream);
+    free(event->all);
+    free(event);
+}
+
+static struct gb_host_watch *event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq) {
+    struct gb_host_watch **at = &event->watches;
+    struct gb_host_watch *fired = NULL;
+    struct gb_host_watch **tail = &fired;
+
+    if (event->stream == stream && event->seq == seq)
+        event->time_ns = gb_clock_ns();
+    while (*at) {
+        struct gb_host_watch *watch = *at;
+
+        if (watch->stream != stream || watch->seq != seq) {
+            at = &watch->next;
+            continue;
+        }
+        *at = watch->next;
+        watch->next = NULL;
+        *tail = watch;
+        tail = &watch->next;
+    }
+    event_unref_locked(event);
+    return fired;
+}
+
+/* Runs the first operation, or a slice of it, and drops the lock meanwhile if that takes time. Returns true if it is
+ * done. */
 static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_fired) {
     struct gb_host *host = stream->host;
     struct gb_host_op op = stream->ring[stream->ring_head];
@@ -218,11 +291,11 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
         stream->ring[stream->ring_head] = op;
         return gb_host_worked(&op);
     case GB_HOST_CALL:
-        host_enter_call_locked(host);
+        enter_call_locked(host);
         pthread_mutex_unlock(&host->lock);
         op.u.call.fn(op.u.call.arg);
         pthread_mutex_lock(&host->lock);
-        host_leave_call_locked(host);
+        leave_call_locked(host);
         return true;
     case GB_HOST_PROTECT:
         pthread_mutex_unlock(&host->lock);
@@ -230,7 +303,7 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
         pthread_mutex_lock(&host->lock);
         return true;
     case GB_HOST_RECORD:
-        *ret_fired = host_event_reached_locked(op.u.record.event, stream, stream->done_seq + 1);
+        *ret_fired = event_reached_locked(op.u.record.event, stream, stream->done_seq + 1);
         return true;
     case GB_HOST_WAIT:
         gb_host_stream_unref_locked(op.u.wait.stream);
@@ -240,7 +313,7 @@ static bool run_op_locked(struct gb_stream *stream, struct gb_host_watch **ret_f
     }
 }
 
-/* True when the first operation waits for another stream; the stream is then in that one's list. */
+/* Parks the stream in another stream's list if the first operation waits for that one. Returns true if so. */
 static bool park_locked(struct gb_stream *stream) {
     const struct gb_host_op *op = &stream->ring[stream->ring_head];
     struct gb_stream *other = op->u.wait.stream;
@@ -254,16 +327,26 @@ static bool park_locked(struct gb_stream *stream) {
     return true;
 }
 
+static void fire(struct gb_host_watch *watches) {
+    while (watches) {
+        struct gb_host_watch *watch = watches;
+
+        watches = watch->next;
+        watch->fn(watch->arg, NULL);
+        free(watch);
+    }
+}
+
 static void fire_locked(struct gb_host *host, struct gb_host_watch *fired) {
     struct gb_host_segment *gone = gb_host_release_locked(host);
 
     pthread_mutex_unlock(&host->lock);
-    gb_host_fire(fired);
+    fire(fired);
     gb_host_segment_unmap(gone);
     pthread_mutex_lock(&host->lock);
 }
 
-/* Returns how much of a turn it took. */
+/* Runs the first operation or a slice of it. Returns how many operations of a turn it counts for. */
 static unsigned step_locked(struct gb_stream *stream) {
     struct gb_host_watch *fired = NULL;
 
@@ -281,7 +364,7 @@ static unsigned step_locked(struct gb_stream *stream) {
     return 1;
 }
 
-/* Runs a stream that is in no queue until it is empty, waits, or has had its turn; at most max_ops of it. */
+/* Runs a stream that is in no queue until it is empty, waits, or has run max_ops operations. */
 static void run_some_locked(struct gb_stream *stream, unsigned max_ops) {
     struct gb_host *host = stream->host;
     unsigned ops = 0;
@@ -292,7 +375,7 @@ static void run_some_locked(struct gb_stream *stream, unsigned max_ops) {
             return;
         if (ops >= max_ops) {
             ready_locked(stream);
-            gb_host_wake_locked(host);
+            wake_locked(host);
             return;
         }
         ops += step_locked(stream);
@@ -302,10 +385,6 @@ static void run_some_locked(struct gb_stream *stream, unsigned max_ops) {
     stream->state = GB_HOST_IDLE;
     if (stream->syncing > 0)
         pthread_cond_broadcast(&stream->progress);
-}
-
-void gb_host_run_locked(struct gb_stream *stream) {
-    run_some_locked(stream, TURN_OPS);
 }
 
 /* --- queueing ----------------------------------------------------------------------------------------------------- */
@@ -331,7 +410,7 @@ static bool push_locked(struct gb_stream *stream, const struct gb_host_op *op) {
     return true;
 }
 
-/* Cheaper to do at once than to wake a thread for. */
+/* Returns true if running the operation costs less than waking a thread. */
 static bool small(const struct gb_host_op *op) {
     const uint64_t limit = 16384;
 
@@ -354,7 +433,7 @@ int gb_host_submit_locked(struct gb_stream *stream, const struct gb_host_op *op,
         run_some_locked(stream, 1);
     } else {
         ready_locked(stream);
-        gb_host_wake_locked(stream->host);
+        wake_locked(stream->host);
     }
     return 0;
 }
@@ -364,13 +443,13 @@ int gb_host_stream_follow_locked(struct gb_stream *stream, struct gb_stream *oth
     struct gb_host_op op = {.kind = GB_HOST_WAIT, .u.wait = {.stream = other, .seq = seq}};
 
     if (other->done_seq < seq) {
-        gb_host_stream_ref_locked(other);
+        ref_locked(other);
         if (gb_host_submit_locked(stream, &op, call, err) < 0) {
             gb_host_stream_unref_locked(other);
             return -1;
         }
     }
-    host_deps_add(&stream->deps, other->id, seq);
+    deps_add(&stream->deps, other->id, seq);
     return 0;
 }
 
@@ -383,7 +462,7 @@ int gb_host_stream_wait(struct gb_backend *be, struct gb_stream *stream, struct 
     if (event->stream && event->stream != stream) {
         r = gb_host_stream_follow_locked(stream, event->stream, event->seq, "cudaStreamWaitEvent", err);
         for (i = 0; r == 0 && i < event->deps.count; i++)
-            host_deps_add(&stream->deps, event->deps.dep[i].stream_id, event->deps.dep[i].seq);
+            deps_add(&stream->deps, event->deps.dep[i].stream_id, event->deps.dep[i].seq);
     }
     pthread_mutex_unlock(&host->lock);
     return r;
@@ -401,9 +480,9 @@ int gb_host_stream_call(struct gb_backend *be, struct gb_stream *stream, void (*
     return r;
 }
 
-/* --- event -------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------- */
 
-/* Events: a position in a stream's order, the moment it was reached, and the watches on it. */
+/* An event has a position in a stream's order, the time when it was reached, and watches. */
 
 int gb_host_event_create(struct gb_backend *be, int device, struct gb_event **ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
@@ -421,21 +500,13 @@ int gb_host_event_create(struct gb_backend *be, int device, struct gb_event **re
     return 0;
 }
 
-static void host_event_unref_locked(struct gb_event *event) {
-    if (--event->refs > 0)
-        return;
-    gb_host_stream_unref_locked(event->stream);
-    free(event->all);
-    free(event);
-}
-
 void gb_host_event_destroy(struct gb_backend *be, struct gb_event *event) {
     struct gb_host *host = gb_host_of(be);
 
     if (!event)
         return;
     pthread_mutex_lock(&host->lock);
-    host_event_unref_locked(event);
+    event_unref_locked(event);
     pthread_mutex_unlock(&host->lock);
 }
 
@@ -449,8 +520,8 @@ static int record_locked(struct gb_event *event, struct gb_stream *stream, struc
     bool old_recorded = event->recorded;
     uint64_t old_seq = event->seq;
 
-    /* Before the operation is queued: it may run at once. */
-    event->stream = gb_host_stream_ref_locked(stream);
+    /* Set before the operation is queued, because it may run at once. */
+    event->stream = ref_locked(stream);
     event->seq = stream->last_seq + 1;
     event->recorded = true;
     event->refs++;
@@ -481,7 +552,8 @@ int gb_host_event_record(struct gb_backend *be, struct gb_event *event, struct g
     return r;
 }
 
-/* The gather stream remembers only the last few streams that it waited for. */
+/* Keeps the position of every stream, because the gather stream keeps only its last few dependencies. Returns 0 or
+ * -1. */
 static int note_all_locked(struct gb_event *event, struct gb_error *err) {
     struct gb_stream *first = event->host->devices[event->device].streams;
     struct gb_stream *stream;
@@ -501,7 +573,8 @@ static int note_all_locked(struct gb_event *event, struct gb_error *err) {
     return 0;
 }
 
-/* A wait that is queued behind nothing is checked here and now, and never drops the lock: the list stays as it is. */
+/* The lock is not dropped here, because the gather stream runs a wait at once; so the list of streams does not
+ * change. */
 int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, int device, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_stream *gather;
@@ -524,9 +597,9 @@ int gb_host_event_record_device(struct gb_backend *be, struct gb_event *event, i
     return r;
 }
 
-/* --- waiting ------------------------------------------------------------------------------------------------------ */
+/* --- events: waiting ---------------------------------------------------------------------------------------------- */
 
-/* The event covers every stream that the device had then, and both lists have falling ids. */
+/* Notes the wait for every stream that the device had at the record. Both lists have falling ids. */
 static void all_synced_locked(struct gb_event *event) {
     struct gb_stream *stream = event->host->devices[event->device].streams;
     size_t i;
@@ -535,7 +608,7 @@ static void all_synced_locked(struct gb_event *event) {
         while (stream && stream->id > event->all[i].stream_id)
             stream = stream->next;
         if (stream && stream->id == event->all[i].stream_id)
-            gb_host_synced_locked(stream, event->all[i].seq);
+            note_synced_locked(stream, event->all[i].seq);
     }
 }
 
@@ -548,7 +621,7 @@ static void synced_locked(struct gb_host *host, const struct gb_host_dep *deps, 
         for (stream = host->devices[device].streams; stream; stream = stream->next) {
             for (i = 0; i < count; i++) {
                 if (deps[i].stream_id == stream->id)
-                    gb_host_synced_locked(stream, deps[i].seq);
+                    note_synced_locked(stream, deps[i].seq);
             }
         }
     }
@@ -563,10 +636,10 @@ int gb_host_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_
     (void)err;
     pthread_mutex_lock(&host->lock);
     seq = event->seq;
-    stream = event->stream ? gb_host_stream_ref_locked(event->stream) : NULL;
+    stream = event->stream ? ref_locked(event->stream) : NULL;
     if (stream) {
-        gb_host_drain_locked(stream, seq, false);
-        gb_host_synced_locked(stream, seq);
+        drain_locked(stream, seq, false);
+        note_synced_locked(stream, seq);
         synced_locked(host, event->deps.dep, event->deps.count);
         all_synced_locked(event);
         gb_host_stream_unref_locked(stream);
@@ -577,30 +650,7 @@ int gb_host_event_sync(struct gb_backend *be, struct gb_event *event, struct gb_
     return 0;
 }
 
-/* --- checking ----------------------------------------------------------------------------------------------------- */
-
-static struct gb_host_watch *host_event_reached_locked(struct gb_event *event, struct gb_stream *stream, uint64_t seq) {
-    struct gb_host_watch **at = &event->watches;
-    struct gb_host_watch *fired = NULL;
-    struct gb_host_watch **tail = &fired;
-
-    if (event->stream == stream && event->seq == seq)
-        event->time_ns = gb_clock_ns();
-    while (*at) {
-        struct gb_host_watch *watch = *at;
-
-        if (watch->stream != stream || watch->seq != seq) {
-            at = &watch->next;
-            continue;
-        }
-        *at = watch->next;
-        watch->next = NULL;
-        *tail = watch;
-        tail = &watch->next;
-    }
-    host_event_unref_locked(event);
-    return fired;
-}
+/* --- events: queries ---------------------------------------------------------------------------------------------- */
 
 int gb_host_event_mark(struct gb_backend *be, struct gb_event *event, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
@@ -647,16 +697,6 @@ int gb_host_event_elapsed(struct gb_backend *be, struct gb_event *start, struct 
 
 /* --- watches ------------------------------------------------------------------------------------------------------ */
 
-void gb_host_fire(struct gb_host_watch *watches) {
-    while (watches) {
-        struct gb_host_watch *watch = watches;
-
-        watches = watch->next;
-        watch->fn(watch->arg, NULL);
-        free(watch);
-    }
-}
-
 int gb_host_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_watch *watch = calloc(1, sizeof(*watch));
@@ -672,7 +712,7 @@ int gb_host_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn
         else
             host->fire_head = watch;
         host->fire_tail = watch;
-        gb_host_wake_locked(host);
+        wake_locked(host);
     } else {
         watch->stream = event->stream;
         watch->seq = event->seq;
@@ -683,9 +723,9 @@ int gb_host_watch(struct gb_backend *be, struct gb_event *event, gb_watch_fn *fn
     return 0;
 }
 
-/* --- worker ------------------------------------------------------------------------------------------------------- */
+/* --- workers ------------------------------------------------------------------------------------------------------ */
 
-/* The threads of the host backend: a few that are always there, more while stream_call blocks some of them. */
+/* A few threads run always, and more run while stream_call blocks some of them. */
 
 static void pop_watch_locked(struct gb_host *host) {
     struct gb_host_watch *watch = host->fire_head;
@@ -695,7 +735,7 @@ static void pop_watch_locked(struct gb_host *host) {
         host->fire_tail = NULL;
     watch->next = NULL;
     pthread_mutex_unlock(&host->lock);
-    gb_host_fire(watch);
+    fire(watch);
     pthread_mutex_lock(&host->lock);
 }
 
@@ -706,7 +746,7 @@ static void pop_stream_locked(struct gb_host *host) {
     if (!host->run_head)
         host->run_tail = NULL;
     stream->run_next = NULL;
-    gb_host_run_locked(stream);
+    run_some_locked(stream, TURN_OPS);
 }
 
 static bool surplus_locked(const struct gb_host *host) {
@@ -737,29 +777,6 @@ static void *worker_main(void *arg) {
     worker->state = GB_HOST_SLOT_EXITED;
     pthread_mutex_unlock(&host->lock);
     return NULL;
-}
-
-/* Returns 0 or an errno number. */
-static int spawn_locked(struct gb_host *host) {
-    struct gb_host_worker *worker = NULL;
-    struct gb_error why = GB_ERROR_INIT;
-    unsigned i;
-
-    for (i = 0; i < GB_HOST_WORKERS_MAX && !worker; i++) {
-        if (host->workers[i].state != GB_HOST_SLOT_RUNNING)
-            worker = &host->workers[i];
-    }
-    if (!worker)
-        return EAGAIN;
-    if (worker->state == GB_HOST_SLOT_EXITED)
-        pthread_join(worker->thread, NULL);
-    worker->state = GB_HOST_SLOT_FREE;
-    worker->host = host;
-    if (gb_thread_start(&worker->thread, "gb-host", worker_main, worker, &why) < 0)
-        return why.native_code != 0 ? (int)why.native_code : ENOMEM;
-    worker->state = GB_HOST_SLOT_RUNNING;
-    host->workers_running++;
-    return 0;
 }
 
 int gb_host_workers_start(struct gb_host *host, struct gb_error *err) {
@@ -793,29 +810,9 @@ void gb_host_workers_stop(struct gb_host *host) {
     pthread_mutex_unlock(&host->lock);
 }
 
-void gb_host_wake_locked(struct gb_host *host) {
-    if (host->workers_idle > host->workers_woken) {
-        host->workers_woken++;
-        pthread_cond_signal(&host->work);
-    } else if (host->workers_running - host->workers_in_call < host->workers_base && !host->stopping) {
-        /* Without another thread the work waits for those that there are. */
-        (void)spawn_locked(host);
-    }
-}
+/* --- holds -------------------------------------------------------------------------------------------------------- */
 
-static void host_enter_call_locked(struct gb_host *host) {
-    host->workers_in_call++;
-    if (host->run_head || host->fire_head)
-        gb_host_wake_locked(host);
-}
-
-static void host_leave_call_locked(struct gb_host *host) {
-    host->workers_in_call--;
-}
-
-/* --- hold --------------------------------------------------------------------------------------------------------- */
-
-/* Holding streams: a worker stands at a gate. */
+/* A hold is a worker that waits at a gate. */
 
 struct gb_hold {
     struct gb_gate *gate;

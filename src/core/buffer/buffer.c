@@ -135,8 +135,8 @@ struct gb_buffer *gb_buffer_find_locked(struct gb_session *session, const struct
         return b;
     if (gb_session_alive(session, err) < 0)
         return NULL; /* they went with it */
-    gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"", gb_session_told(session)->s,
-                 name->s);
+    gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
+                 gb_session_client_name(session)->s, name->s);
     return NULL;
 }
 
@@ -584,7 +584,7 @@ int gb_guard_check_session_locked(const struct gb_session *s, struct gb_error *e
         return 0;
     return gb_error_set(err, GB_ERR_MAPPED,
                         "other processes map bytes of session \"%s\" (leases: %llu); wait until they have ended",
-                        gb_session_told(s)->s, (unsigned long long)s->leases);
+                        gb_session_client_name(s)->s, (unsigned long long)s->leases);
 }
 
 uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *b) {
@@ -769,8 +769,8 @@ bool gb_damage_is(const struct gb_error *error) {
     return error->code == GB_ERR_CONTENT_DAMAGED || error->code == GB_ERR_CONTENT_LOST;
 }
 
-void gb_damage_tell(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
-                    const struct gb_error *error, bool often) {
+void gb_damage_report(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
+                      const struct gb_error *error, bool often) {
     struct gb_notice notice = gb_notice_of(session, GB_NOTICE_BUFFER_DAMAGED);
 
     if (!gb_damage_is(error))

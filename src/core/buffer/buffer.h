@@ -266,7 +266,7 @@ bool gb_damage_is(const struct gb_error *error);
 
 /* Notes it if it is, and posts a notice. often: a client may ask for the same bytes again and again. [any thread, never
  * blocks] */
-void gb_damage_tell(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
-                    const struct gb_error *error, bool often);
+void gb_damage_report(struct gb_session *session, const struct gb_name *buffer, struct gb_stored *stored,
+                      const struct gb_error *error, bool often);
 
 #endif

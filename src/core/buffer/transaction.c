@@ -772,7 +772,7 @@ int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_
         return gb_no_memory(err);
     if (b->live && !b->deleting)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"",
-                            gb_session_told(session)->s, transaction->name.s);
+                            gb_session_client_name(session)->s, transaction->name.s);
     if (b->fifo.taken)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
                             transaction->name.s);
@@ -897,7 +897,7 @@ void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
 int gb_buffer_op_check_locked(const struct gb_buffer_op *op, const struct gb_buffer *b, struct gb_error *err) {
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\"",
-                            gb_session_told(op->base.session)->s, op->transaction.name.s);
+                            gb_session_client_name(op->base.session)->s, op->transaction.name.s);
     return gb_buffer_check_locked(&op->check, b, err);
 }
 

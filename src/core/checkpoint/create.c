@@ -333,7 +333,7 @@ static int link_file(struct job *job, const struct gb_checkpoint_item *item, con
 
 static int write_file(struct job *job, const struct gb_checkpoint_item *item, const struct gb_stored_rec *stored,
                       const void *data, struct gb_error *err) {
-    const struct gb_disk_meta meta = {gb_session_told(job->session)->s, &item->rec};
+    const struct gb_disk_meta meta = {gb_session_client_name(job->session)->s, &item->rec};
 
     if (begin_entry(job, item, stored, err) == 0 &&
         gb_disk_folder_write(job->folder, job->manifest.count, &meta, data, entry_of(job), err) == 0) {
@@ -364,7 +364,7 @@ static int take_moment(struct job *job, struct gb_error *err) {
     if (!job->manifest.entries)
         return gb_no_memory(err);
     job->manifest.name = job->params.name;
-    job->manifest.session = *gb_session_told(job->session);
+    job->manifest.session = *gb_session_client_name(job->session);
     job->manifest.as_of_us = job->hold.as_of_us;
     return 1;
 }
@@ -474,7 +474,7 @@ static int copy_block(struct copying *c, const struct gb_checkpoint_item *item, 
 
 /* The file gets its last name by a link, as any other; what it was written as goes. */
 static int end_copy(struct job *job, const struct gb_checkpoint_item *item, struct gb_error *err) {
-    const struct gb_disk_meta meta = {gb_session_told(job->session)->s, &item->rec};
+    const struct gb_disk_meta meta = {gb_session_client_name(job->session)->s, &item->rec};
     struct gb_stored_rec rec = item->stored->rec; /* host memory has no checksums */
     struct copying *c = &job->copying;
     int r;

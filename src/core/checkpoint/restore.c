@@ -109,7 +109,7 @@ static int check_locked(const struct gb_restore_item *item, const struct gb_buff
     if (!restore->params.replace)
         return gb_error_set(err, GB_ERR_BUFFER_EXISTS,
                             "session \"%s\" has a buffer named \"%s\": nothing was restored. Give a prefix, or replace",
-                            gb_session_told(restore->session)->s, b->name);
+                            gb_session_client_name(restore->session)->s, b->name);
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "\"%s\" is being overwritten in place; try again", b->name);
     return gb_guard_check_unsealed_locked(b, err);
@@ -398,7 +398,7 @@ static void count(struct gb_restore *restore) {
     restore->view.buffers = call->buffers;
     restore->view.bytes = call->bytes;
     gb_checkpoints_tell(restore->core, GB_NOTICE_CHECKPOINT_RESTORED, &restore->view,
-                        gb_session_told(restore->session));
+                        gb_session_client_name(restore->session));
 }
 
 static void end(struct gb_transaction_group *group) {
@@ -571,7 +571,7 @@ void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params 
     restore->call = call;
     restore->view = view;
     restore->waiter.waker = (struct gb_waker){wake, restore};
-    call->session = *gb_session_told(s);
+    call->session = *gb_session_client_name(s);
     restore->task.run = run;
     gb_disks_post(core, &restore->task);
 }

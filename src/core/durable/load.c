@@ -245,7 +245,7 @@ static void count(struct job *job, const struct gb_error *error) {
 
     if (error) {
         atomic_fetch_add(&loads->failed, 1);
-        gb_damage_tell(job->session, &job->name, job->stored, error, true);
+        gb_damage_report(job->session, &job->name, job->stored, error, true);
     } else {
         atomic_fetch_add(&loads->loaded, 1);
         atomic_fetch_add(&loads->loaded_from_host, job->block != NULL);

@@ -463,7 +463,7 @@ static void found_damage(struct gb_session *session, const struct gb_name *name,
     pthread_mutex_lock(&scrubber->lock);
     find = note_find_locked(scrubber, session, name, error);
     pthread_mutex_unlock(&scrubber->lock);
-    gb_damage_tell(session, name, stored, error, false);
+    gb_damage_report(session, name, stored, error, false);
     if (in_memory)
         heal_buffer(session, name, stored, find);
 }

@@ -1,7 +1,6 @@
-/* Getting memory of every kind and giving it back: which kind and pool a new buffer has, allocation on the lanes with
- * patience, copies and fills. Memory that is from no pool goes by way of the slow lanes; its free waits for the work
- * that uses the memory, and is tried again if it fails. content.c, and the files of buffers, uploads and leases call
- * this. */
+/* Memory of every kind: the kind and pool of a new buffer, allocation, copies, fills and frees. An allocation that
+ * finds no memory waits on the lane and is tried again. Memory that is not from a pool is allocated on the slow lane;
+ * its free waits for the work that uses it. content.c, and the files of buffers, uploads and leases call this. */
 #include "core/memory/alloc.h"
 
 #include <stdio.h>
@@ -73,9 +72,9 @@ bool gb_kind_attaches(const struct gb_core_device *device, enum gb_kind kind) {
     return kind == GB_KIND_MANAGED && device->rec.managed_attach;
 }
 
-/* Called before the first copy across devices, because a direct copy is ten times as fast as one by way of the host. A
- * pool stays closed if a client closed it, or if the device cannot open it. */
-static void let_in(struct gb_content *c, const struct gb_core_device *device) {
+/* Opens the content's pool for another device, before the first copy across them: a direct copy is ten times as fast as
+ * one through the host. A pool stays closed if a client closed it, or if the device cannot open it. */
+static void open_to(struct gb_content *c, const struct gb_core_device *device) {
     _Atomic int *access = &c->pool->access[device->index];
     int is = GB_POOL_ACCESS_NONE;
     int r;
@@ -95,8 +94,8 @@ int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_conte
     if (bytes == 0)
         return 0;
     if (dst->device != src->device) {
-        let_in(src, dst->device);
-        let_in(dst, src->device);
+        open_to(src, dst->device);
+        open_to(dst, src->device);
     }
     if (dst->kind != GB_KIND_DEVICE || src->kind != GB_KIND_DEVICE || dst->device != src->device)
         return gb_mem_move(dst->device->core->backend, &to, &from, bytes, stream, ret_way, err);
@@ -115,15 +114,15 @@ int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, str
     return gb_mem_fill(dst->device->core->backend, to.ptr, 0, 1, bytes, stream, err);
 }
 
-/* --- getting ------------------------------------------------------------------------------------------------------ */
+/* --- allocation of memory that is not from a pool ----------------------------------------------------------------- */
 
-/* Back on the ordinary lane: later work queues there. */
-static void tell(struct gb_task *task) {
+/* Ends the allocation, or lets it wait. Runs on the ordinary lane, where later work queues. */
+static void kind_allocated(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_error error = a->error;
 
     if (error.code == GB_ERR_OUT_OF_MEMORY && gb_kind_of_device(a->content->kind) &&
-        a->content->bytes <= a->content->device->rec.total_bytes && gb_room_hope(a, false)) {
+        a->content->bytes <= a->content->device->rec.total_bytes && gb_room_request(a, false)) {
         a->room_made = false;
         gb_retry_queue_put(&a->content->device->waiting, &a->waiter);
         return;
@@ -132,7 +131,7 @@ static void tell(struct gb_task *task) {
 }
 
 static void end(struct gb_alloc *a) {
-    a->task.run = tell;
+    a->task.run = kind_allocated;
     gb_lane_post(&a->content->device->lane, &a->task);
 }
 
@@ -146,7 +145,8 @@ static bool may_wait(struct gb_alloc *a) {
 
 static void kind_allocate(struct gb_task *task);
 
-/* On the ordinary lane: unused memory of the device's pools may be the memory that is missing. */
+/* Trims the device's pools, whose unused memory may be the missing memory, and tries again. Runs on the ordinary
+ * lane. */
 static void make_room(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_content *c = a->content;
@@ -181,7 +181,7 @@ static void kind_allocate(struct gb_task *task) {
 static bool go_round_again(struct gb_retry_waiter *waiter, void *arg) {
     (void)arg;
     retry(gb_container_of(waiter, struct gb_alloc, waiter));
-    return true; /* those that find nothing come back into the queue */
+    return true; /* kind_allocate queues those that find no memory again */
 }
 
 bool gb_kind_alloc_retry(void *arg) {
@@ -199,13 +199,14 @@ static void kind_alloc_start(struct gb_alloc *alloc) {
     gb_lane_post(&alloc->content->device->slow, &alloc->task);
 }
 
-/* --- giving back -------------------------------------------------------------------------------------------------- */
+/* --- frees of memory that is not from a pool ---------------------------------------------------------------------- */
 
 static struct gb_content *content_of(struct gb_task *task) {
     return gb_container_of(task, struct gb_content, task);
 }
 
-/* On the lane of frees. A free that fails on a living device would leak for ever, so it is tried again. */
+/* Frees the memory and ends the content. A free that fails on a living device is tried again, because its memory would
+ * stay allocated for ever. Runs on the lane of frees. */
 static void free_memory(struct gb_task *task) {
     struct gb_content *c = content_of(task);
     struct gb_core *core = c->device->core;
@@ -213,7 +214,7 @@ static void free_memory(struct gb_task *task) {
     bool freed = false;
     int tries;
 
-    /* Logged before it is free: the next allocation may get the same address at once, and be logged first. */
+    /* Logged before the free, because the next allocation may get the same address at once. */
     gb_alloc_log_freed(c);
     for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
         struct gb_error err = GB_ERROR_INIT;
@@ -238,9 +239,9 @@ static void unused(void *arg, const struct gb_error *error) {
     gb_lane_post(&c->device->ends, &c->task);
 }
 
-/* Calls then while others' work still uses the content: its caller has waited long enough. The content is out of sight,
- * and is freed when that work is done. */
-static void tell_early(struct gb_content *c) {
+/* Calls then while work of others still uses the content, which no client can see any more. The content is freed when
+ * that work is done. */
+static void run_then_early(struct gb_content *c) {
     void (*then)(void *arg) = c->then;
 
     c->then = NULL;
@@ -248,7 +249,7 @@ static void tell_early(struct gb_content *c) {
         then(c->then_arg);
 }
 
-/* -1: no callback will come when the stream is through. */
+/* Frees the content when the stream has finished its present work. Returns 0; -1 if that cannot be watched. */
 static int watch_use(struct gb_content *c, struct gb_stream *part) {
     struct gb_backend *be = c->device->core->backend;
     bool done = true;
@@ -262,17 +263,17 @@ static int watch_use(struct gb_content *c, struct gb_stream *part) {
         unused(c, NULL);
         return 0;
     }
-    tell_early(c);
+    run_then_early(c);
     return gb_watch(be, c->used->event, unused, c, NULL);
 }
 
-/* On the lane. */
+/* Runs on the lane. */
 static void wait_for_use(struct gb_task *task) {
     struct gb_content *c = content_of(task);
     struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
     int tries;
 
-    /* A stream that has drained has done all its work. */
+    /* A stream without a part has drained: its work is done. */
     if (!part) {
         unused(c, NULL);
         return;
@@ -290,14 +291,12 @@ void gb_kind_free_start(struct gb_content *content) {
     gb_lane_post(&content->device->lane, &content->task);
 }
 
-/* --- alloc -------------------------------------------------------------------------------------------------------- */
+/* --- allocation --------------------------------------------------------------------------------------------------- */
 
-/* Getting memory: on the lane, with patience when there is none. */
+#define TRIM_NS (250 * GB_NS_PER_MS) /* trimming other pools makes them allocate their memory again */
 
-#define TRIM_NS (250 * GB_NS_PER_MS) /* other pools give unused memory only if trimmed, and must allocate it again */
-
-/* The numbers, and that waiting is of no use where there will never be as much. */
-static void tell_room(const struct gb_content *c, struct gb_error *error) {
+/* Adds the numbers to a refusal, and says that waiting does not help if the memory can never have that many bytes. */
+static void explain_limit(const struct gb_content *c, struct gb_error *error) {
     size_t said = strlen(error->detail);
     uint64_t limit = c->device->rec.total_bytes;
     uint64_t free_bytes = atomic_load(&c->device->free_bytes);
@@ -310,7 +309,7 @@ static void tell_room(const struct gb_content *c, struct gb_error *error) {
         limit = gb_core_pool_limit(c->pool);
         used = stat.used_bytes;
     } else if (!gb_kind_of_device(c->kind)) {
-        return; /* how much memory the host has is not ours to say */
+        return; /* the host's memory is not the daemon's alone */
     }
     gb_error_numbers(error, limit, used, c->bytes);
     if (c->bytes > limit)
@@ -320,7 +319,7 @@ static void tell_room(const struct gb_content *c, struct gb_error *error) {
                  (unsigned long long)limit);
 }
 
-/* The numbers by the names that the refusal has. */
+/* Posts a notice with the numbers, by the names that the refusal has. */
 static void note_exhausted(const struct gb_content *c, const struct gb_error *error) {
     struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_MEMORY_EXHAUSTED);
 
@@ -366,17 +365,17 @@ void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
     if (error && error->code == GB_ERR_QUOTA_EXCEEDED)
         gb_quota_denied(c->session, error);
     if (error && (error->code == GB_ERR_OUT_OF_MEMORY || error->code == GB_ERR_QUOTA_EXCEEDED))
-        gb_room_tell(a, error);
+        gb_room_explain(a, error);
     if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
-        tell_room(c, error);
+        explain_limit(c, error);
         note_exhausted(c, error);
     }
     gb_core_changed(core);
     a->done(a, error);
 }
 
-/* beyond: the pool's limit. Else the device may have fewer bytes than it said, or have them in pieces: what leaves then
- * makes the difference, one buffer at a time. */
+/* The bytes that are missing, as far as is known. beyond: by how much the pool's limit is exceeded. Otherwise the
+ * device may have fewer bytes than it reported, or have them in pieces, so that buffers leave one at a time. */
 static uint64_t missing(const struct gb_content *c, uint64_t beyond) {
     uint64_t free_bytes = atomic_load(&c->device->free_bytes);
 
@@ -385,13 +384,12 @@ static uint64_t missing(const struct gb_content *c, uint64_t beyond) {
     return c->pool->rec.config.max_bytes == 0 && c->bytes > free_bytes ? c->bytes - free_bytes : 1;
 }
 
-/* A device rounds a pool's limit up, to 32 MiB on a GPU, so the core checks it. On the lane: all allocations and frees
- * of a pool go by it but those of the free cache, whose memory counts, because an allocation may take it at any
- * time. */
+/* Checks the pool's own limit, which a device rounds up, to 32 MiB on a GPU. Memory of the free cache counts, because
+ * an allocation may take it at any time; all others come by the lane, which this runs on. Returns 0 or -1. */
 static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     const struct gb_content *c = a->content;
     const struct gb_core_pool *p = c->pool;
-    /* In this order: memory cached or taken meanwhile is counted twice rather than not at all. */
+    /* Read in this order, so that memory cached or taken meanwhile counts twice rather than not at all. */
     uint64_t freed = atomic_load(&p->memory.freed_bytes);
     uint64_t cached = atomic_load(&p->cached_bytes);
     uint64_t held = atomic_load(&p->memory.allocated_bytes) - freed + cached;
@@ -430,12 +428,13 @@ static void note_trims(struct gb_content *c, unsigned count) {
         gb_notice_post_limited(c->device->core, &n);
 }
 
-/* Unused memory of the pool may be in pieces too small, and unused memory of others is wanted here. */
+/* Trims and tries again, because the pool's unused memory may be in small pieces, and other pools may have unused
+ * memory. Returns 0 or -1. */
 static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     struct gb_content *c = a->content;
 
     gb_free_cache_free(c->device);
-    /* If the pool's own limit refuses, unused memory of others is of no use. */
+    /* If the pool's own limit refuses, unused memory of others does not help. */
     if (check_limit(a, err) < 0)
         return -1;
     note_trims(c, gb_core_pool_make_room(c->pool, c->bytes));
@@ -443,8 +442,8 @@ static int trim_and_try(struct gb_alloc *a, struct gb_error *err) {
     return try(a, err);
 }
 
-/* Bytes that the quota has no room for yet wait as those do that the device has none for. True: the allocation waits,
- * or has ended. */
+/* Reserves promised bytes in the quota. If it has no room, the allocation waits as for memory, or ends. Returns true
+ * then; *ret_ended: it has ended. */
 static bool wait_for_quota(struct gb_alloc *a, bool *ret_ended) {
     struct gb_content *c = a->content;
     struct gb_error err = GB_ERROR_INIT;
@@ -452,7 +451,7 @@ static bool wait_for_quota(struct gb_alloc *a, bool *ret_ended) {
     *ret_ended = false;
     if (!c->promised || gb_content_redeem(c, &err) == 0)
         return false;
-    if (!gb_room_hope(a, true)) {
+    if (!gb_room_request(a, true)) {
         *ret_ended = true;
         gb_alloc_finish(a, &err);
     }
@@ -497,7 +496,7 @@ static void allocate(struct gb_task *task) {
             return;
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err) &&
-            (gb_room_hope(a, false) || (a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)))) {
+            (gb_room_request(a, false) || (a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)))) {
             wait_in_line(a);
             return;
         }
@@ -505,8 +504,8 @@ static void allocate(struct gb_task *task) {
     gb_alloc_finish(a, &err);
 }
 
-/* True if the allocation has ended. Memory that another pool freed comes only by trimming it, which is not done every
- * time. */
+/* Returns true if the allocation waits no longer. Memory that another pool freed comes only by trimming that pool,
+ * which is done at intervals. */
 static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
     struct gb_alloc *a = gb_container_of(waiter, struct gb_alloc, waiter);
     const bool *trim = arg;
@@ -515,7 +514,7 @@ static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
     bool ended;
     int r;
 
-    if (a->room_state == GB_ROOM_COMING) /* which is the allocation's own, so that it cannot end before */
+    if (a->room_state == GB_ROOM_COMING) /* the ask is part of the allocation, which therefore cannot end */
         return false;
     if (wait_for_quota(a, &ended))
         return ended;
@@ -529,7 +528,7 @@ static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
         gb_alloc_stats_retried(a->content);
         r = try(a, &err);
     }
-    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && (gb_room_hope(a, false) || !last))
+    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && (gb_room_request(a, false) || !last))
         return false;
     gb_alloc_finish(a, r < 0 ? &err : NULL);
     return true;
@@ -547,10 +546,10 @@ bool gb_alloc_retry(void *arg) {
     return gb_retry_queue_run(&device->waiting, try_again, &trim);
 }
 
-/* Where the CPU reaches the memory, an allocation from unused memory of the pool is as cheap as posting it to another
- * thread. A GPU's driver may hold it up, which must not happen to an HTTP loop. */
+/* Enters the lane if the allocation is cheap. If the CPU reaches the memory, allocating unused memory of the pool is as
+ * cheap as posting a task. A GPU's driver may block, which must not happen to an HTTP loop. */
 static bool enter_lane(const struct gb_content *c) {
-    if (c->bytes == 0) /* the device is not asked */
+    if (c->bytes == 0) /* the device is not called */
         return gb_core_stream_part(c->alloc_stream, c->device->index) && gb_lane_enter(&c->device->lane);
     return c->device->rec.cpu_access && c->kind == GB_KIND_DEVICE && gb_lane_enter(&c->device->lane);
 }
@@ -575,7 +574,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
         done = true;
     } else if (!c->device->waiting.first) {
         done = try(a, &err) == 0;
-        /* Being out of memory is the lane's affair: it trims, tries again and waits. */
+        /* If memory is exhausted, the lane trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {
             gb_alloc_finish(a, done ? NULL : &err);
             done = true;

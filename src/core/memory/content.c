@@ -1,5 +1,6 @@
-/* The memory behind a buffer at one generation: counted by references, freed in stream order or kept for a tick,
- * counted and logged. */
+/* The memory behind a buffer at one generation. References count its users. The last one frees it in the order of its
+ * stream, or caches it for a tick. Each allocation and free is counted and logged once. Buffers, transfers and leases
+ * call this; alloc.c allocates. */
 #include "core/memory/content.h"
 
 #include <stdio.h>
@@ -14,136 +15,224 @@
 #include "core/public/observe.h"
 #include "core/session/quota.h"
 
-static void alloc_log_forget(struct gb_content *c);
-static void alloc_log_taken(struct gb_content *c);
+/* --- alloc log ---------------------------------------------------------------------------------------------------- */
 
-static void content_count_free(struct gb_content *c);
-static void content_free_memory(struct gb_content *c);
+#define CHUNK 64 /* blocks that are copied at a time */
 
-/* --- free cache --------------------------------------------------------------------------------------------------- */
+struct gb_alloc_log *gb_alloc_log_new(uint64_t room) {
+    struct gb_alloc_log *t = calloc(1, sizeof(*t));
 
-#define KEEP_NS (GB_LANE_TICK_MS * GB_NS_PER_MS)
-#define KEEP_MAX_NS (10 * KEEP_NS)
-#define LINGER_NS (20 * KEEP_NS) /* the lane goes on ticking: waking it is what is to be saved */
-
-struct gb_free_cache *gb_free_cache_new(void) {
-    struct gb_free_cache *free_cache = calloc(1, sizeof(*free_cache));
-
-    if (free_cache)
-        gb_mutex_init(&free_cache->lock);
-    return free_cache;
+    if (!t)
+        return NULL;
+    t->next = 1;
+    t->room = room;
+    t->ring = room > 0 ? calloc(room, sizeof(*t->ring)) : NULL; /* pages that were never written take no memory */
+    if (room > 0 && !t->ring) {
+        free(t);
+        return NULL;
+    }
+    gb_mutex_init(&t->lock);
+    TAILQ_INIT(&t->live);
+    return t;
 }
 
-void gb_free_cache_end(struct gb_free_cache *free_cache) {
-    if (!free_cache)
+void gb_alloc_log_free(struct gb_alloc_log *t) {
+    if (!t)
         return;
-    pthread_mutex_destroy(&free_cache->lock);
-    free(free_cache);
+    free(t->ring);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
 }
 
-/* Caches the memory of content, whose last reference is gone, whose quota is given back, and which no work on another
- * stream than its alloc_stream uses. False: it is not to be cached. [any thread, never blocks] */
-static bool free_cache_put(struct gb_content *content) {
-    struct gb_core_device *device = content->device;
-    struct gb_free_cache *free_cache = device->free_cache;
-    bool put;
+/* --- alloc log: writing ------------------------------------------------------------------------------------------- */
 
-    if (content->kind != GB_KIND_DEVICE || device->rec.cpu_access || !content->ptr)
-        return false;
-    pthread_mutex_lock(&free_cache->lock);
-    put = atomic_load(&free_cache->count) < GB_FREE_CACHE_COUNT &&
-          content->bytes <= GB_FREE_CACHE_BYTES - free_cache->bytes;
-    if (put) {
-        /* The statistics see it as freed. The pool's limit never does: it counts cached_bytes. */
-        atomic_fetch_add(&content->pool->cached_bytes, content->bytes);
-        content_count_free(content);
-        content->next = free_cache->first;
-        free_cache->first = content;
-        free_cache->bytes += content->bytes;
-        atomic_fetch_add(&free_cache->count, 1);
-        atomic_store(&free_cache->last_ns, gb_clock_ns());
+static void cut(char out[GB_ALLOC_LOG_NAME_SIZE], const char *name) {
+    size_t n = strnlen(name, GB_ALLOC_LOG_NAME_SIZE);
+
+    memcpy(out, name, n < GB_ALLOC_LOG_NAME_SIZE ? n + 1 : n);
+    if (n == GB_ALLOC_LOG_NAME_SIZE)
+        memcpy(out + GB_ALLOC_LOG_NAME_SIZE - 4, "...", 4);
+}
+
+static void add_locked(struct gb_alloc_log *t, const struct gb_content *c, enum gb_alloc_log_action action) {
+    struct gb_alloc_log_event *e;
+
+    if (t->room > 0) {
+        e = &t->ring[t->next % t->room];
+        *e = (struct gb_alloc_log_event){
+            .number = t->next,
+            .at_us = gb_wall_us(),
+            .address = action == GB_ALLOC_LOG_FAILURE ? 0 : (uint64_t)(uintptr_t)c->ptr,
+            .bytes = c->bytes,
+            .free_bytes = action == GB_ALLOC_LOG_FAILURE ? atomic_load(&c->device->free_bytes) : 0,
+            .session_id = c->session->id,
+            .stream_id = c->alloc_stream->id,
+            .pool_id = c->kind == GB_KIND_DEVICE ? c->pool->rec.id : 0,
+            .device = c->device->index,
+            .kind = c->kind,
+            .action = action,
+        };
+        cut(e->session, gb_session_name(c->session)->s);
+        cut(e->buffer, c->buffer);
     }
-    pthread_mutex_unlock(&free_cache->lock);
-    if (put)
-        gb_lane_schedule_tick(&device->lane);
-    return put;
+    t->next++;
 }
 
-static bool fits(const struct gb_content *cached, const struct gb_content *wanted) {
-    return cached->pool == wanted->pool && cached->alloc_stream == wanted->alloc_stream &&
-           cached->bytes == wanted->bytes;
-}
+/* Logs that the content has memory now. */
+static void alloc_log_taken(struct gb_content *c) {
+    struct gb_alloc_log *t = c->device->core->alloc_log;
 
-bool gb_free_cache_take(struct gb_content *content) {
-    struct gb_free_cache *free_cache = content->device->free_cache;
-    struct gb_content *found = NULL;
-    struct gb_content **at;
-
-    if (atomic_load(&free_cache->count) == 0)
-        return false;
-    pthread_mutex_lock(&free_cache->lock);
-    for (at = &free_cache->first; *at && !fits(*at, content); at = &(*at)->next)
-        ;
-    if (*at) {
-        found = *at;
-        *at = found->next;
-        free_cache->bytes -= found->bytes;
-        atomic_fetch_sub(&free_cache->count, 1);
-    }
-    pthread_mutex_unlock(&free_cache->lock);
-    if (!found)
-        return false;
-    content->ptr = found->ptr;
-    found->ptr = NULL;
-    gb_content_count_alloc(content);
-    atomic_fetch_add(&content->pool->reuses, 1);
-    atomic_fetch_sub(&found->pool->cached_bytes, found->bytes);
-    gb_content_end(found);
-    return true;
-}
-
-void gb_free_cache_free(void *arg) {
-    struct gb_core_device *device = arg;
-    struct gb_free_cache *free_cache = device->free_cache;
-    struct gb_content *list;
-    struct gb_content *next;
-
-    if (atomic_load(&free_cache->count) == 0)
+    if (!gb_kind_of_device(c->kind) || !c->ptr)
         return;
-    pthread_mutex_lock(&free_cache->lock);
-    list = free_cache->first;
-    free_cache->first = NULL;
-    free_cache->bytes = 0;
-    atomic_store(&free_cache->count, 0);
-    pthread_mutex_unlock(&free_cache->lock);
-    for (; list; list = next) {
-        struct gb_core_pool *pool = gb_core_pool_ref(list->pool);
-        uint64_t bytes = list->bytes;
-
-        next = list->next;
-        content_free_memory(list);
-        atomic_fetch_sub(&pool->cached_bytes, bytes);
-        gb_core_pool_unref(pool);
-    }
+    pthread_mutex_lock(&t->lock);
+    c->alloc_log.number = t->next;
+    TAILQ_INSERT_TAIL(&t->live, &c->alloc_log, entry);
+    add_locked(t, c, GB_ALLOC_LOG_ALLOC);
+    pthread_mutex_unlock(&t->lock);
 }
 
-bool gb_free_cache_retry(struct gb_core_device *device) {
-    uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->free_cache->last_ns);
-    uint64_t now_ns = gb_clock_ns();
+/* Takes the content out of the list of live ones. freed: logs the free. */
+static void leave(struct gb_content *c, bool freed) {
+    struct gb_alloc_log *t = c->device->core->alloc_log;
 
-    if (device->waiting.first || idle_ns >= KEEP_NS || now_ns - device->free_cache->freed_ns >= KEEP_MAX_NS) {
-        gb_free_cache_free(device);
-        device->free_cache->freed_ns = now_ns;
+    if (!gb_kind_of_device(c->kind) || c->owner)
+        return;
+    pthread_mutex_lock(&t->lock);
+    if (c->alloc_log.number > 0) {
+        TAILQ_REMOVE(&t->live, &c->alloc_log, entry);
+        c->alloc_log.number = 0;
+        if (freed)
+            add_locked(t, c, GB_ALLOC_LOG_FREE);
     }
-    return atomic_load(&device->free_cache->count) > 0 || idle_ns < LINGER_NS;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void gb_alloc_log_freed(struct gb_content *c) {
+    leave(c, true);
+}
+
+static void alloc_log_forget(struct gb_content *c) {
+    leave(c, false);
+}
+
+void gb_alloc_log_refused(const struct gb_content *c) {
+    struct gb_alloc_log *t = c->device->core->alloc_log;
+
+    if (!gb_kind_of_device(c->kind))
+        return;
+    pthread_mutex_lock(&t->lock);
+    add_locked(t, c, GB_ALLOC_LOG_FAILURE);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* --- alloc log: reading ------------------------------------------------------------------------------------------- */
+
+static uint64_t first_locked(const struct gb_alloc_log *t) {
+    if (t->room == 0)
+        return t->next;
+    return t->next > t->room ? t->next - t->room : 1;
+}
+
+uint64_t gb_alloc_log_room(const struct gb_core *core) {
+    return core->alloc_log->room;
+}
+
+void gb_alloc_log_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret_end) {
+    struct gb_alloc_log *t = core->alloc_log;
+
+    pthread_mutex_lock(&t->lock);
+    *ret_first = first_locked(t);
+    *ret_end = t->next;
+    pthread_mutex_unlock(&t->lock);
+}
+
+unsigned gb_alloc_log_events(struct gb_core *core, uint64_t *from, uint64_t end, struct gb_alloc_log_event *out,
+                             unsigned n) {
+    struct gb_alloc_log *t = core->alloc_log;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    if (*from < first_locked(t))
+        *from = first_locked(t);
+    if (end > t->next)
+        end = t->next;
+    for (; *from < end && count < n; (*from)++)
+        out[count++] = t->ring[*from % t->room];
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log_block *out) {
+    const struct gb_content *c =
+        gb_container_of((struct gb_alloc_log_link *)(uintptr_t)link, struct gb_content, alloc_log);
+    bool pool_sessions = c->kind == GB_KIND_DEVICE;
+
+    *out = (struct gb_alloc_log_block){
+        .number = link->number,
+        .address = (uint64_t)(uintptr_t)c->ptr,
+        .bytes = c->bytes,
+        .session_id = c->session->id,
+        .stream_id = c->alloc_stream->id,
+        .pool_id = pool_sessions ? c->pool->rec.id : 0,
+        .device = c->device->index,
+        .kind = c->kind,
+        .leaving = atomic_load(&c->left),
+        .session = *gb_session_name(c->session),
+    };
+    strcpy(out->buffer.s, c->buffer);
+    if (pool_sessions)
+        out->pool = c->pool->rec.name;
+}
+
+/* Copies the blocks behind place, which moves behind them. A content in the list still has its references. Returns the
+ * number of blocks. */
+static unsigned copy_chunk(struct gb_alloc_log *t, struct gb_alloc_log_link *place, struct gb_alloc_log_block *out) {
+    struct gb_alloc_log_link *link;
+    unsigned count = 0;
+
+    pthread_mutex_lock(&t->lock);
+    for (link = TAILQ_NEXT(place, entry); link && count < CHUNK; link = TAILQ_NEXT(place, entry)) {
+        TAILQ_REMOVE(&t->live, place, entry);
+        TAILQ_INSERT_AFTER(&t->live, link, place, entry);
+        if (!link->place)
+            copy_block(link, &out[count++]);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return count;
+}
+
+int gb_alloc_log_blocks(struct gb_core *core,
+                        int (*visit)(void *arg, const struct gb_alloc_log_block *, struct gb_error *), void *arg,
+                        struct gb_error *err) {
+    struct gb_alloc_log *t = core->alloc_log;
+    struct gb_alloc_log_block *chunk = calloc(CHUNK, sizeof(*chunk));
+    struct gb_alloc_log_link place = {.place = true};
+    unsigned count;
+    unsigned i;
+    int r = 0;
+
+    if (!chunk)
+        return gb_no_memory(err);
+    pthread_mutex_lock(&t->lock);
+    TAILQ_INSERT_HEAD(&t->live, &place, entry);
+    pthread_mutex_unlock(&t->lock);
+    while (r == 0 && (count = copy_chunk(t, &place, chunk)) > 0) {
+        for (i = 0; i < count && r == 0; i++)
+            r = visit(arg, &chunk[i], err);
+    }
+    pthread_mutex_lock(&t->lock);
+    TAILQ_REMOVE(&t->live, &place, entry);
+    pthread_mutex_unlock(&t->lock);
+    free(chunk);
+    return r;
 }
 
 /* --- alloc stats -------------------------------------------------------------------------------------------------- */
 
-/* The session and the daemon are counted apart: their numbers are in the counters. */
+/* The session and the daemon are counted apart from these, in the counters. */
 #define SCOPES 3
 
-/* Memory of other kinds is in no pool. Returns how many there are. */
+/* Lists the scopes that count the content; only memory of kind DEVICE has a pool. Returns their number. */
 static int scopes_of(struct gb_content *c, struct gb_alloc_counters *ret[SCOPES]) {
     ret[0] = &c->device->memory;
     ret[1] = &c->device->core->memory[c->kind];
@@ -171,7 +260,7 @@ static void level_down(struct gb_level *level, uint64_t bytes) {
     atomic_fetch_sub_explicit(&level->bytes, bytes, memory_order_relaxed);
 }
 
-/* Count it in all scopes of the content. [any thread] */
+/* Counts the allocation in all scopes of the content. [any thread] */
 static void alloc_stats_taken(struct gb_content *c) {
     struct gb_core *core = c->device->core;
     struct gb_alloc_counters *scopes[SCOPES];
@@ -181,7 +270,7 @@ static void alloc_stats_taken(struct gb_content *c) {
     for (i = 0; i < n; i++) {
         level_up(&scopes[i]->level, c->bytes);
         add(&scopes[i]->allocations, 1);
-        atomic_fetch_add(&scopes[i]->allocated_bytes, c->bytes); /* ordered: a pool's limit is held against it */
+        atomic_fetch_add(&scopes[i]->allocated_bytes, c->bytes); /* ordered, because a pool's limit is checked by it */
     }
     level_up(&core->level, c->bytes);
     level_up(&c->session->level, c->bytes);
@@ -314,7 +403,7 @@ struct gb_content *gb_content_ref(struct gb_content *content) {
     return content;
 }
 
-/* Memory of other kinds is in no pool. */
+/* Only memory of kind DEVICE is from a pool. */
 static bool pooled(const struct gb_content *c) {
     return c->kind == GB_KIND_DEVICE;
 }
@@ -342,7 +431,7 @@ void gb_content_attach_locked(struct gb_content *content) {
         atomic_fetch_add(&content->pool->live_buffers, 1);
 }
 
-/* A buffer gave the bytes up: pinned bytes are held from now on. */
+/* Counts pinned bytes that no buffer has any more as held. */
 static void hold_pinned_locked(struct gb_content *c) {
     if (c->pin_count == 0)
         return;
@@ -411,8 +500,7 @@ static int zero(struct gb_content *c, struct gb_error *err) {
     return 0;
 }
 
-/* The lanes of two devices may want the same zeros: the lock is held while a fill is queued, which waits for
- * nothing. */
+/* The lanes of two devices may need the same zeros. So the lock is held while a fill is queued, which does not wait. */
 int gb_content_materialize(struct gb_content *c, struct gb_error *err) {
     int r = 0;
 
@@ -441,7 +529,7 @@ void gb_content_count_alloc(struct gb_content *c) {
 }
 
 /* Counts and logs the free, once. */
-static void content_count_free(struct gb_content *c) {
+static void count_free(struct gb_content *c) {
     if (c->counted)
         return;
     c->counted = true;
@@ -449,8 +537,9 @@ static void content_count_free(struct gb_content *c) {
     gb_alloc_stats_freed(c);
 }
 
-/* A free that fails on a living device would leak for ever, so it is tried again. */
-static void content_free_memory(struct gb_content *c) {
+/* Frees pooled memory and ends the content. A free that fails on a living device is tried again, because its memory
+ * would stay allocated for ever. Runs in the lane. */
+static void give_back(struct gb_content *c) {
     struct gb_core_device *device = c->device;
     struct gb_core *core = device->core;
     bool freed = false;
@@ -467,19 +556,139 @@ static void content_free_memory(struct gb_content *c) {
             break;
     }
     if (freed)
-        content_count_free(c);
+        count_free(c);
     device->waiting.freed = true;
     gb_core_pool_refresh(c->pool);
     gb_core_changed(core);
     gb_content_end(c);
 }
 
-static void free_memory(struct gb_task *task) {
-    content_free_memory(gb_container_of(task, struct gb_content, task));
+/* --- free cache --------------------------------------------------------------------------------------------------- */
+
+#define KEEP_NS (GB_LANE_TICK_MS * GB_NS_PER_MS)
+#define KEEP_MAX_NS (10 * KEEP_NS)
+#define LINGER_NS (20 * KEEP_NS) /* the lane ticks this long after the last put, so that a put wakes no thread */
+
+struct gb_free_cache *gb_free_cache_new(void) {
+    struct gb_free_cache *free_cache = calloc(1, sizeof(*free_cache));
+
+    if (free_cache)
+        gb_mutex_init(&free_cache->lock);
+    return free_cache;
 }
 
-/* [any thread] The last reference is gone. */
-static void let_go(struct gb_content *content) {
+void gb_free_cache_end(struct gb_free_cache *free_cache) {
+    if (!free_cache)
+        return;
+    pthread_mutex_destroy(&free_cache->lock);
+    free(free_cache);
+}
+
+/* Caches the memory of a content whose last reference is gone and whose quota is given back. Only work on its
+ * alloc_stream may still use the memory. Returns false if it is not to be cached. [any thread, never blocks] */
+static bool free_cache_put(struct gb_content *content) {
+    struct gb_core_device *device = content->device;
+    struct gb_free_cache *free_cache = device->free_cache;
+    bool put;
+
+    if (content->kind != GB_KIND_DEVICE || device->rec.cpu_access || !content->ptr)
+        return false;
+    pthread_mutex_lock(&free_cache->lock);
+    put = atomic_load(&free_cache->count) < GB_FREE_CACHE_COUNT &&
+          content->bytes <= GB_FREE_CACHE_BYTES - free_cache->bytes;
+    if (put) {
+        /* The statistics count it as freed. The pool's limit does not, because it includes cached_bytes. */
+        atomic_fetch_add(&content->pool->cached_bytes, content->bytes);
+        count_free(content);
+        content->next = free_cache->first;
+        free_cache->first = content;
+        free_cache->bytes += content->bytes;
+        atomic_fetch_add(&free_cache->count, 1);
+        atomic_store(&free_cache->last_ns, gb_clock_ns());
+    }
+    pthread_mutex_unlock(&free_cache->lock);
+    if (put)
+        gb_lane_schedule_tick(&device->lane);
+    return put;
+}
+
+static bool fits(const struct gb_content *cached, const struct gb_content *wanted) {
+    return cached->pool == wanted->pool && cached->alloc_stream == wanted->alloc_stream &&
+           cached->bytes == wanted->bytes;
+}
+
+bool gb_free_cache_take(struct gb_content *content) {
+    struct gb_free_cache *free_cache = content->device->free_cache;
+    struct gb_content *found = NULL;
+    struct gb_content **at;
+
+    if (atomic_load(&free_cache->count) == 0)
+        return false;
+    pthread_mutex_lock(&free_cache->lock);
+    for (at = &free_cache->first; *at && !fits(*at, content); at = &(*at)->next)
+        ;
+    if (*at) {
+        found = *at;
+        *at = found->next;
+        free_cache->bytes -= found->bytes;
+        atomic_fetch_sub(&free_cache->count, 1);
+    }
+    pthread_mutex_unlock(&free_cache->lock);
+    if (!found)
+        return false;
+    content->ptr = found->ptr;
+    found->ptr = NULL;
+    gb_content_count_alloc(content);
+    atomic_fetch_add(&content->pool->reuses, 1);
+    atomic_fetch_sub(&found->pool->cached_bytes, found->bytes);
+    gb_content_end(found);
+    return true;
+}
+
+void gb_free_cache_free(void *arg) {
+    struct gb_core_device *device = arg;
+    struct gb_free_cache *free_cache = device->free_cache;
+    struct gb_content *list;
+    struct gb_content *next;
+
+    if (atomic_load(&free_cache->count) == 0)
+        return;
+    pthread_mutex_lock(&free_cache->lock);
+    list = free_cache->first;
+    free_cache->first = NULL;
+    free_cache->bytes = 0;
+    atomic_store(&free_cache->count, 0);
+    pthread_mutex_unlock(&free_cache->lock);
+    for (; list; list = next) {
+        struct gb_core_pool *pool = gb_core_pool_ref(list->pool);
+        uint64_t bytes = list->bytes;
+
+        next = list->next;
+        give_back(list);
+        atomic_fetch_sub(&pool->cached_bytes, bytes);
+        gb_core_pool_unref(pool);
+    }
+}
+
+bool gb_free_cache_retry(struct gb_core_device *device) {
+    uint64_t idle_ns = gb_clock_ns() - atomic_load(&device->free_cache->last_ns);
+    uint64_t now_ns = gb_clock_ns();
+
+    if (device->waiting.first || idle_ns >= KEEP_NS || now_ns - device->free_cache->freed_ns >= KEEP_MAX_NS) {
+        gb_free_cache_free(device);
+        device->free_cache->freed_ns = now_ns;
+    }
+    return atomic_load(&device->free_cache->count) > 0 || idle_ns < LINGER_NS;
+}
+
+/* --- dropping references ------------------------------------------------------------------------------------------ */
+
+static void free_memory(struct gb_task *task) {
+    give_back(gb_container_of(task, struct gb_content, task));
+}
+
+/* Starts to free a content whose last reference is gone. [any thread] */
+static void start_free(struct gb_content *content) {
     if (!content->ptr) {
         gb_content_end(content);
     } else if (!pooled(content)) {
@@ -501,13 +710,13 @@ void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *
     content->then = then;
     content->then_arg = arg;
     device = content->device;
-    /* As with allocations: see alloc.c. */
+    /* Cheap enough for the calling thread: see enter_lane in alloc.c. */
     if (content->ptr && pooled(content) && device->rec.cpu_access && gb_lane_enter(&device->lane)) {
-        content_free_memory(content);
+        give_back(content);
         gb_lane_leave(&device->lane, device->waiting.first != NULL);
         return;
     }
-    let_go(content);
+    start_free(content);
 }
 
 void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void *arg) {
@@ -518,7 +727,7 @@ void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void
     if (atomic_fetch_sub(&content->refs, 1) == 1) {
         give_quota(content);
         if (!free_cache_put(content))
-            let_go(content);
+            start_free(content);
     }
     if (then)
         then(arg);
@@ -526,7 +735,7 @@ void gb_content_retire(struct gb_content *content, void (*then)(void *arg), void
 
 void gb_content_drop_later(struct gb_content *content) {
     if (content && atomic_fetch_sub(&content->refs, 1) == 1)
-        let_go(content);
+        start_free(content);
 }
 
 void gb_content_drop_all(struct gb_content *list) {
@@ -567,217 +776,6 @@ void gb_content_list_add(struct gb_content **list, struct gb_content *more) {
     *list = more;
 }
 
-/* --- alloc log ---------------------------------------------------------------------------------------------------- */
-
-#define CHUNK 64 /* blocks that are copied at a time */
-
-struct gb_alloc_log *gb_alloc_log_new(uint64_t room) {
-    struct gb_alloc_log *t = calloc(1, sizeof(*t));
-
-    if (!t)
-        return NULL;
-    t->next = 1;
-    t->room = room;
-    t->ring = room > 0 ? calloc(room, sizeof(*t->ring)) : NULL; /* pages that were never written cost nothing */
-    if (room > 0 && !t->ring) {
-        free(t);
-        return NULL;
-    }
-    gb_mutex_init(&t->lock);
-    TAILQ_INIT(&t->live);
-    return t;
-}
-
-void gb_alloc_log_free(struct gb_alloc_log *t) {
-    if (!t)
-        return;
-    free(t->ring);
-    pthread_mutex_destroy(&t->lock);
-    free(t);
-}
-
-/* --- writing ------------------------------------------------------------------------------------------------------ */
-
-static void cut(char out[GB_ALLOC_LOG_NAME_SIZE], const char *name) {
-    size_t n = strnlen(name, GB_ALLOC_LOG_NAME_SIZE);
-
-    memcpy(out, name, n < GB_ALLOC_LOG_NAME_SIZE ? n + 1 : n);
-    if (n == GB_ALLOC_LOG_NAME_SIZE)
-        memcpy(out + GB_ALLOC_LOG_NAME_SIZE - 4, "...", 4);
-}
-
-static void add_locked(struct gb_alloc_log *t, const struct gb_content *c, enum gb_alloc_log_action action) {
-    struct gb_alloc_log_event *e;
-
-    if (t->room > 0) {
-        e = &t->ring[t->next % t->room];
-        *e = (struct gb_alloc_log_event){
-            .number = t->next,
-            .at_us = gb_wall_us(),
-            .address = action == GB_ALLOC_LOG_FAILURE ? 0 : (uint64_t)(uintptr_t)c->ptr,
-            .bytes = c->bytes,
-            .free_bytes = action == GB_ALLOC_LOG_FAILURE ? atomic_load(&c->device->free_bytes) : 0,
-            .session_id = c->session->id,
-            .stream_id = c->alloc_stream->id,
-            .pool_id = c->kind == GB_KIND_DEVICE ? c->pool->rec.id : 0,
-            .device = c->device->index,
-            .kind = c->kind,
-            .action = action,
-        };
-        cut(e->session, gb_session_name(c->session)->s);
-        cut(e->buffer, c->buffer);
-    }
-    t->next++;
-}
-
-/* content has memory now; it is given back, logged once; the device refused to give it; its memory is gone without a
- * free. */
-static void alloc_log_taken(struct gb_content *c) {
-    struct gb_alloc_log *t = c->device->core->alloc_log;
-
-    if (!gb_kind_of_device(c->kind) || !c->ptr)
-        return;
-    pthread_mutex_lock(&t->lock);
-    c->alloc_log.number = t->next;
-    TAILQ_INSERT_TAIL(&t->live, &c->alloc_log, entry);
-    add_locked(t, c, GB_ALLOC_LOG_ALLOC);
-    pthread_mutex_unlock(&t->lock);
-}
-
-static void leave(struct gb_content *c, bool given) {
-    struct gb_alloc_log *t = c->device->core->alloc_log;
-
-    if (!gb_kind_of_device(c->kind) || c->owner)
-        return;
-    pthread_mutex_lock(&t->lock);
-    if (c->alloc_log.number > 0) {
-        TAILQ_REMOVE(&t->live, &c->alloc_log, entry);
-        c->alloc_log.number = 0;
-        if (given)
-            add_locked(t, c, GB_ALLOC_LOG_FREE);
-    }
-    pthread_mutex_unlock(&t->lock);
-}
-
-void gb_alloc_log_freed(struct gb_content *c) {
-    leave(c, true);
-}
-
-static void alloc_log_forget(struct gb_content *c) {
-    leave(c, false);
-}
-
-void gb_alloc_log_refused(const struct gb_content *c) {
-    struct gb_alloc_log *t = c->device->core->alloc_log;
-
-    if (!gb_kind_of_device(c->kind))
-        return;
-    pthread_mutex_lock(&t->lock);
-    add_locked(t, c, GB_ALLOC_LOG_FAILURE);
-    pthread_mutex_unlock(&t->lock);
-}
-
-/* --- reading ------------------------------------------------------------------------------------------------------ */
-
-static uint64_t first_locked(const struct gb_alloc_log *t) {
-    if (t->room == 0)
-        return t->next;
-    return t->next > t->room ? t->next - t->room : 1;
-}
-
-uint64_t gb_alloc_log_room(const struct gb_core *core) {
-    return core->alloc_log->room;
-}
-
-void gb_alloc_log_range(struct gb_core *core, uint64_t *ret_first, uint64_t *ret_end) {
-    struct gb_alloc_log *t = core->alloc_log;
-
-    pthread_mutex_lock(&t->lock);
-    *ret_first = first_locked(t);
-    *ret_end = t->next;
-    pthread_mutex_unlock(&t->lock);
-}
-
-unsigned gb_alloc_log_events(struct gb_core *core, uint64_t *from, uint64_t end, struct gb_alloc_log_event *out,
-                             unsigned n) {
-    struct gb_alloc_log *t = core->alloc_log;
-    unsigned count = 0;
-
-    pthread_mutex_lock(&t->lock);
-    if (*from < first_locked(t))
-        *from = first_locked(t);
-    if (end > t->next)
-        end = t->next;
-    for (; *from < end && count < n; (*from)++)
-        out[count++] = t->ring[*from % t->room];
-    pthread_mutex_unlock(&t->lock);
-    return count;
-}
-
-static void copy_block(const struct gb_alloc_log_link *link, struct gb_alloc_log_block *out) {
-    const struct gb_content *c =
-        gb_container_of((struct gb_alloc_log_link *)(uintptr_t)link, struct gb_content, alloc_log);
-    bool pool_sessions = c->kind == GB_KIND_DEVICE;
-
-    *out = (struct gb_alloc_log_block){
-        .number = link->number,
-        .address = (uint64_t)(uintptr_t)c->ptr,
-        .bytes = c->bytes,
-        .session_id = c->session->id,
-        .stream_id = c->alloc_stream->id,
-        .pool_id = pool_sessions ? c->pool->rec.id : 0,
-        .device = c->device->index,
-        .kind = c->kind,
-        .leaving = atomic_load(&c->left),
-        .session = *gb_session_name(c->session),
-    };
-    strcpy(out->buffer.s, c->buffer);
-    if (pool_sessions)
-        out->pool = c->pool->rec.name;
-}
-
-/* Copies the blocks behind place, which moves behind them. A content in the list still has its references. */
-static unsigned copy_chunk(struct gb_alloc_log *t, struct gb_alloc_log_link *place, struct gb_alloc_log_block *out) {
-    struct gb_alloc_log_link *link;
-    unsigned count = 0;
-
-    pthread_mutex_lock(&t->lock);
-    for (link = TAILQ_NEXT(place, entry); link && count < CHUNK; link = TAILQ_NEXT(place, entry)) {
-        TAILQ_REMOVE(&t->live, place, entry);
-        TAILQ_INSERT_AFTER(&t->live, link, place, entry);
-        if (!link->place)
-            copy_block(link, &out[count++]);
-    }
-    pthread_mutex_unlock(&t->lock);
-    return count;
-}
-
-int gb_alloc_log_blocks(struct gb_core *core,
-                        int (*visit)(void *arg, const struct gb_alloc_log_block *, struct gb_error *), void *arg,
-                        struct gb_error *err) {
-    struct gb_alloc_log *t = core->alloc_log;
-    struct gb_alloc_log_block *chunk = calloc(CHUNK, sizeof(*chunk));
-    struct gb_alloc_log_link place = {.place = true};
-    unsigned count;
-    unsigned i;
-    int r = 0;
-
-    if (!chunk)
-        return gb_no_memory(err);
-    pthread_mutex_lock(&t->lock);
-    TAILQ_INSERT_HEAD(&t->live, &place, entry);
-    pthread_mutex_unlock(&t->lock);
-    while (r == 0 && (count = copy_chunk(t, &place, chunk)) > 0) {
-        for (i = 0; i < count && r == 0; i++)
-            r = visit(arg, &chunk[i], err);
-    }
-    pthread_mutex_lock(&t->lock);
-    TAILQ_REMOVE(&t->live, &place, entry);
-    pthread_mutex_unlock(&t->lock);
-    free(chunk);
-    return r;
-}
-
 /* --- last transfer ------------------------------------------------------------------------------------------------ */
 
 void gb_last_transfer_keep_locked(struct gb_content *content, enum gb_direction direction, uint64_t bytes,
@@ -786,7 +784,7 @@ void gb_last_transfer_keep_locked(struct gb_content *content, enum gb_direction 
         return;
     if (!content->last)
         content->last = malloc(sizeof(*content->last));
-    if (!content->last) /* only the times are missing then */
+    if (!content->last) /* a failure loses only the times */
         return;
     *content->last = (struct gb_last_transfer){.direction = direction,
                                                .bytes = bytes,
@@ -806,10 +804,10 @@ void gb_last_transfer_keep(struct gb_content *content, enum gb_direction directi
 
 /* --- room --------------------------------------------------------------------------------------------------------- */
 
-/* How long an allocation goes on asking, and how often at most. */
+/* How long an allocation asks for room, and how often at most. */
 #define PATIENCE_NS (10 * GB_NS_PER_S)
 #define AGAIN_NS (20 * GB_NS_PER_MS)
-#define COPIES_NS GB_NS_PER_S /* after copies have given way */
+#define COPIES_NS GB_NS_PER_S /* the wait after copies for other nodes were dropped */
 
 static void ended(struct gb_room_ask *ask) {
     struct gb_alloc *a = gb_container_of(ask, struct gb_alloc, room);
@@ -818,7 +816,7 @@ static void ended(struct gb_room_ask *ask) {
     ask->device->waiting.freed = true;
 }
 
-/* The quota's other uses change it meanwhile; the next try sees what is missing then. */
+/* The bytes that the quota lacks now. Other uses of the quota change that; the next try computes it again. */
 static uint64_t missing_quota(struct gb_content *c) {
     struct gb_session *s = c->session;
     uint64_t missing = c->bytes;
@@ -844,8 +842,9 @@ static void ask(struct gb_alloc *a, bool at_quota) {
     c->device->core->make_room(c->device->core, &a->room);
 }
 
-/* What this node keeps for others goes first, but not for more of the same. */
-static bool copies_go(const struct gb_alloc *a) {
+/* Drops copies that this node keeps for other nodes, unless the allocation is for such a copy. Returns true if some
+ * were dropped. */
+static bool drop_copies(const struct gb_alloc *a) {
     struct gb_core *core = a->content->device->core;
     struct gb_session *s = a->content->session;
     bool goes = false;
@@ -865,18 +864,19 @@ static bool copies_go(const struct gb_alloc *a) {
     return goes;
 }
 
-/* Their memory comes back in stream order, some time after they have gone. */
+/* The memory of dropped copies is freed in stream order, some time later. Returns true while the allocation waits for
+ * that. */
 static bool wait_for_copies(struct gb_alloc *a) {
     uint64_t now_ns = gb_clock_ns();
 
-    if (copies_go(a)) {
+    if (drop_copies(a)) {
         a->copies_until_ns = a->copies_until_ns == 0 ? now_ns + PATIENCE_NS : a->copies_until_ns;
         a->copies_went_ns = now_ns;
     }
     return a->copies_went_ns > 0 && now_ns - a->copies_went_ns < COPIES_NS && now_ns < a->copies_until_ns;
 }
 
-bool gb_room_hope(struct gb_alloc *a, bool at_quota) {
+bool gb_room_request(struct gb_alloc *a, bool at_quota) {
     struct gb_core *core = a->content->device->core;
     uint64_t now_ns;
 
@@ -897,7 +897,7 @@ bool gb_room_hope(struct gb_alloc *a, bool at_quota) {
     return true;
 }
 
-void gb_room_tell(const struct gb_alloc *a, struct gb_error *error) {
+void gb_room_explain(const struct gb_alloc *a, struct gb_error *error) {
     size_t said = strlen(error->detail);
 
     if (a->room_state == GB_ROOM_ENDED)

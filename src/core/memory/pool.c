@@ -1,5 +1,6 @@
-/* Pools and streams of devices. A pool is made, followed, refreshed and exported; a stream has a part on each device
- * where work was queued, and keeps samples of how fast bytes are copied. */
+/* Pools and streams of devices. A pool allocates, trims and exports memory, and its numbers are read on the lane. A
+ * stream has a part on each device where work was queued. Samples keep the times of short copies. Sessions own pools
+ * and streams; contents and transfers use them. */
 #include "core/memory/pool.h"
 
 #include <stdio.h>
@@ -14,10 +15,10 @@
 
 /* --- pool export -------------------------------------------------------------------------------------------------- */
 
-/* What is kept for importers: once a pointer of a pool was exported, nothing of its memory goes back to the system
- * until the pool is destroyed. CUDA then says that less is reserved than is, so the number is kept here. */
+/* Once a pointer of a pool was exported, none of its memory goes back to the system until the pool is destroyed. CUDA
+ * then reports fewer reserved bytes than the pool has, so the number is kept here. */
 
-/* The stat_lock is held. */
+/* Adds growth of the reported number to the kept one. The stat_lock is held. */
 static void follow_locked(struct gb_core_pool *p, uint64_t reserved_bytes) {
     uint64_t most = p->device->rec.total_bytes;
 
@@ -28,8 +29,8 @@ static void follow_locked(struct gb_core_pool *p, uint64_t reserved_bytes) {
         p->kept_bytes = most;
 }
 
-/* Corrects what the device says of a pool from which was exported. The stat_lock is held. */
-static void core_pool_follow_locked(struct gb_core_pool *p, struct gb_pool_stat *stat) {
+/* Corrects the device's numbers of an exported pool. The stat_lock is held. */
+static void correct_locked(struct gb_core_pool *p, struct gb_pool_stat *stat) {
     if (!atomic_load(&p->exported))
         return;
     follow_locked(p, stat->reserved_bytes);
@@ -43,19 +44,19 @@ int gb_core_pool_export(struct gb_core_pool *p, const struct gb_location *place,
     struct gb_backend *be = p->core->backend;
     struct gb_pool_stat before;
 
-    /* The numbers of before are followed, too: the device may forget some of them with the first export. */
+    /* The numbers before the export count as well, because the device may lose some of them with the first export. */
     if (gb_pool_stat(be, p->pool, &before, err) < 0 ||
         gb_mem_export(be, place, bytes, p->pool, GB_EXPORT_POOL, writable, ret, err) < 0)
         return -1;
     pthread_mutex_lock(&p->stat_lock);
-    follow_locked(p, before.reserved_bytes); /* of the first export: all of it */
+    follow_locked(p, before.reserved_bytes); /* at the first export all bytes are added */
     atomic_store(&p->exported, true);
     pthread_mutex_unlock(&p->stat_lock);
     gb_core_pool_refresh(p);
     return 0;
 }
 
-/* The bytes that go back only with the pool; 0 until something of it was exported. */
+/* The bytes that go back only with the pool; 0 before the first export. */
 static uint64_t core_pool_kept(struct gb_core_pool *p) {
     uint64_t kept;
 
@@ -233,7 +234,7 @@ int gb_core_pool_read(struct gb_core_pool *p, struct gb_pool_stat *ret, struct g
     if (gb_pool_stat(p->core->backend, p->pool, &stat, err) < 0)
         return -1;
     pthread_mutex_lock(&p->stat_lock);
-    core_pool_follow_locked(p, &stat);
+    correct_locked(p, &stat);
     p->stat = stat;
     pthread_mutex_unlock(&p->stat_lock);
     *ret = stat;
@@ -257,7 +258,7 @@ void gb_core_pool_stat(struct gb_core_pool *p, struct gb_pool_stat *ret) {
     ret->used_bytes -= cached < ret->used_bytes ? cached : ret->used_bytes;
 }
 
-/* No device counts this: the bytes that it has reserved tell it. */
+/* A device does not count reuses and growths. The change of its reserved bytes tells them apart. */
 int gb_core_pool_alloc(struct gb_core_pool *p, struct gb_stream *stream, uint64_t bytes, void **ret,
                        struct gb_error *err) {
     struct gb_pool_stat before;
@@ -282,8 +283,8 @@ uint64_t gb_core_pool_limit(const struct gb_core_pool *p) {
 
 #define NOTICE_NS (20 * GB_NS_PER_MS)
 
-/* A device gives back only memory that it knows to be unused, and it looks when it is asked. Memory freed a moment ago
- * may still be on its way. Work in a stream that is held up is not waited for. */
+/* A device gives back only memory that it knows to be unused, and it learns of finished frees from a query of an event.
+ * The loop ends after NOTICE_NS even if a stream is held up. */
 void gb_core_pool_notice_frees(struct gb_core_device *device) {
     struct gb_backend *be = device->core->backend;
     struct gb_ev *ev = gb_event_pool_take(&device->events, NULL);
@@ -307,7 +308,8 @@ static bool over_threshold(struct gb_core_pool *p, uint64_t threshold) {
            stat.reserved_bytes > stat.used_bytes;
 }
 
-/* notice: no synchronization came before that tells the device of finished frees. */
+/* Trims pools above their release threshold. notice: the device has not been synchronized, so it must notice finished
+ * frees first. */
 static void release(struct gb_core_device *device, bool notice) {
     struct gb_backend *be = device->core->backend;
     struct gb_core_pool *p;
@@ -332,7 +334,7 @@ void gb_core_pool_release(struct gb_core_device *device) {
     release(device, false);
 }
 
-/* For clients that never synchronize. */
+/* Releases for clients that never synchronize. Runs on the lane. */
 static void relieve(struct gb_task *task) {
     struct gb_core_device *device = gb_container_of(task, struct gb_core_device, relief);
 
@@ -358,7 +360,7 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
     if (gb_core_pool_absent(pool))
         return 0;
     trimmed = !atomic_load(&pool->exported) && gb_pool_trim(be, pool->pool, 0, NULL) == 0;
-    /* The pool is full by its own limit: unused memory of other pools would not help. */
+    /* If the pool is full by its own limit, unused memory of other pools does not help. */
     if (gb_pool_stat(be, pool->pool, &stat, NULL) == 0 && (bytes > limit || stat.used_bytes > limit - bytes))
         return trimmed;
     for (p = pool->device->pools; p; p = p->next) {
@@ -373,7 +375,7 @@ unsigned gb_core_pool_make_room(struct gb_core_pool *pool, uint64_t bytes) {
 
 /* --- views of pools ----------------------------------------------------------------------------------------------- */
 
-/* CUDA gives an explicit pool 32 MiB with its first allocation; measured. */
+/* CUDA reserves 32 MiB with the first allocation of an explicit pool (measured). */
 #define CUDA_FIRST_USE_BYTES (32u << 20)
 
 static uint64_t first_use_bytes(const struct gb_core_pool *p) {
@@ -388,7 +390,7 @@ void gb_core_pool_configured(struct gb_core_pool *p, const struct gb_pool_rec *r
 #include "model/pool.def"
     };
 
-    /* Not the others: what never changes is read without a lock. */
+    /* Fields that never change are not written, because they are read without a lock. */
     pthread_mutex_lock(&p->stat_lock);
     gb_pool_rec_merge(&p->rec, rec, &all);
     p->rec.version = rec->version;
@@ -419,7 +421,7 @@ enum gb_kind gb_core_usual_kind(const struct gb_core_device *device) {
         if (device->rec.kind_missing[order[i]][0] == '\0')
             return order[i];
     }
-    return GB_KIND_DEVICE; /* to be refused with its reason */
+    return GB_KIND_DEVICE; /* which is refused with its reason */
 }
 
 int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err) {
@@ -456,8 +458,6 @@ int gb_core_pool_check(struct gb_core_pool *p, struct gb_error *err) {
 }
 
 /* --- stream ------------------------------------------------------------------------------------------------------- */
-
-/* Streams in memory. */
 
 struct gb_core_stream *gb_core_stream_new(struct gb_core *core, const struct gb_stream_owner *owner, void *arg,
                                           const struct gb_name *name, int64_t id) {
@@ -573,7 +573,7 @@ static void part_idle(void *arg, const struct gb_error *error) {
     gb_lane_post(&core->devices[part->device].lane, &part->task);
 }
 
-/* Destroying a stream waits for its work, and the lane serves others too: so it happens only once the stream is
+/* Destroying a stream waits for its work, and the lane serves others too. So a busy part is destroyed when it is
  * idle. */
 static void take_down_part(struct gb_task *task) {
     struct gb_stream_part *part = part_of(task);

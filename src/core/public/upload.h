@@ -97,10 +97,10 @@ void gb_upload_group_free(struct gb_upload_group *group);
 
 struct gb_content;
 
-/* The bytes of a copy's source as of one moment, or why there are none. Zeroed: it was not looked for. */
+/* The bytes of a copy's source as of one moment, or the error. Zeroed: not resolved yet. */
 struct gb_copy_source {
-    bool looked;
-    struct gb_content *content; /* a reference; NULL: zeros, or none */
+    bool resolved;
+    struct gb_content *content; /* a reference; NULL: zeros, or an error */
     struct gb_buffer_rec rec;
     struct gb_error error;
 };
@@ -128,11 +128,12 @@ struct gb_device_write_params {
     unsigned wait_ms;                  /* how long to wait for memory to become free */
     struct gb_buffer_check check;      /* of the destination */
     struct gb_buffer_check from_check; /* of the source, which is there; its arg lives until the call below returns */
-    struct gb_copy_source *source;     /* what gb_copy_sources_look has found, which is taken; NULL: look for it */
+    struct gb_copy_source *source;     /* resolved by gb_copy_sources_resolve, and taken; NULL: resolve it now */
 };
 
-/* Looks for the sources of writes that have params->source and copy: those of one session all at one moment. [now] */
-void gb_copy_sources_look(struct gb_core *core, const struct gb_device_write_params *writes, size_t count);
+/* [now] Resolves the sources of copies that have params->source. The sources in one session are resolved as of one
+ * moment. */
+void gb_copy_sources_resolve(struct gb_core *core, const struct gb_device_write_params *writes, size_t count);
 
 /* Makes a device write. Without in_place readers see the old bytes or the new, as with an upload. The source's present
  * bytes are copied, even if the source is replaced or deleted meanwhile. A copy to offset 0 creates a destination that

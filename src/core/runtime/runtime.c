@@ -65,12 +65,12 @@ int gb_core_health(struct gb_core *core, struct gb_error *err) {
 }
 
 void gb_core_begin_turn(struct gb_core *core) {
-    gb_look_begin();
+    gb_poll_begin();
     gb_store_begin_turn(core->store);
 }
 
 bool gb_core_end_turn(struct gb_core *core, bool idle) {
-    bool looking = gb_look_end(); /* first: what is done may change something */
+    bool looking = gb_poll_end(); /* first: what is done may change something */
 
     return gb_store_end_turn(core->store, idle) || looking;
 }

@@ -105,13 +105,13 @@ static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_
     if (gb_session_changeable_locked(s, err) < 0)
         return NULL;
     if (strcmp(name->s, "default") == 0 || gb_map_get(&s->streams, name->s)) {
-        gb_error_set(err, GB_ERR_STREAM_EXISTS, "session \"%s\" has a stream named \"%s\"", gb_session_told(s)->s,
-                     name->s);
+        gb_error_set(err, GB_ERR_STREAM_EXISTS, "session \"%s\" has a stream named \"%s\"",
+                     gb_session_client_name(s)->s, name->s);
         return NULL;
     }
     if (s->streams_held >= max) {
         gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %llu streams, the permitted number (--max-streams)",
-                     gb_session_told(s)->s, (unsigned long long)s->streams_held);
+                     gb_session_client_name(s)->s, (unsigned long long)s->streams_held);
         return NULL;
     }
     st = gb_session_stream_new(s, name, s->last_order_id + 1);
@@ -159,7 +159,7 @@ void gb_stream_remove(struct gb_core *core, const struct gb_locator *at, struct 
             gb_idlist_take(&s->streams_by_id, st->id);
         else
             gb_error_set(&err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"",
-                         gb_session_told(s)->s, at->name.s);
+                         gb_session_client_name(s)->s, at->name.s);
         pthread_mutex_unlock(&s->lock);
         if (st) {
             gb_session_ref(s); /* until the stream has drained */
@@ -208,8 +208,8 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
     struct gb_core_event *e = gb_map_get(&s->events, name->s);
 
     if (!e)
-        gb_error_set(err, GB_ERR_EVENT_NOT_FOUND, "session \"%s\" has no event named \"%s\"", gb_session_told(s)->s,
-                     name->s);
+        gb_error_set(err, GB_ERR_EVENT_NOT_FOUND, "session \"%s\" has no event named \"%s\"",
+                     gb_session_client_name(s)->s, name->s);
     return e;
 }
 
@@ -292,13 +292,13 @@ static struct gb_core_event *make_event_locked(struct gb_session *s, const struc
     if (gb_session_changeable_locked(s, err) < 0)
         return NULL;
     if (gb_map_get(&s->events, name->s)) {
-        gb_error_set(err, GB_ERR_EVENT_EXISTS, "session \"%s\" has an event named \"%s\"", gb_session_told(s)->s,
+        gb_error_set(err, GB_ERR_EVENT_EXISTS, "session \"%s\" has an event named \"%s\"", gb_session_client_name(s)->s,
                      name->s);
         return NULL;
     }
     if (s->events.count >= max) {
         gb_error_set(err, GB_ERR_LIMIT_REACHED, "session \"%s\" has %zu events, the permitted number (--max-events)",
-                     gb_session_told(s)->s, s->events.count);
+                     gb_session_client_name(s)->s, s->events.count);
         return NULL;
     }
     e = calloc(1, sizeof(*e));

@@ -739,13 +739,13 @@ static int check_unused_locked(struct gb_session *s, struct gb_error *err) {
         return 0;
     return gb_error_set(err, GB_ERR_BUFFER_BUSY,
                         "uploads in parts are open in session \"%s\" (%llu): it is moved when they have ended",
-                        gb_session_told(s)->s, (unsigned long long)s->multiparts_open);
+                        gb_session_client_name(s)->s, (unsigned long long)s->multiparts_open);
 }
 
 static int freeze_locked(struct gb_session *s, const char *claim, unsigned ms, uint64_t *ret, struct gb_error *err) {
     if (s->rec.fleet_epoch == 0 || strcmp(s->rec.fleet_claim, claim) != 0)
         return gb_error_set(err, GB_ERR_SESSION_NOT_FOUND, "no session \"%s\" is registered by that claim",
-                            gb_session_told(s)->s);
+                            gb_session_client_name(s)->s);
     if (gb_session_changeable_locked(s, err) < 0 || check_unused_locked(s, err) < 0)
         return -1;
     s->frozen = gb_clock_ns();
@@ -787,14 +787,15 @@ static int check_number_locked(struct gb_session *s, uint64_t freeze, struct gb_
     if (is_frozen_locked(s) && s->frozen == freeze)
         return 0;
     return gb_error_set(err, GB_ERR_SESSION_MOVING, "the session \"%s\" is not frozen by that number any more",
-                        gb_session_told(s)->s);
+                        gb_session_client_name(s)->s);
 }
 
 int gb_session_check_frozen_locked(struct gb_session *s, uint64_t freeze, struct gb_error *err) {
     if (check_number_locked(s, freeze, err) < 0)
         return -1;
     if (!is_quiet_locked(s, true))
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "changes of session \"%s\" have not ended", gb_session_told(s)->s);
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "changes of session \"%s\" have not ended",
+                            gb_session_client_name(s)->s);
     return check_unused_locked(s, err);
 }
 

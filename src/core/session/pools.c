@@ -274,7 +274,7 @@ static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
         return -1;
     if (atomic_load(&p->state) != GB_POOL_LIVE)
         return gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"",
-                            gb_session_told(op->base.session)->s, p->rec.name.s);
+                            gb_session_client_name(op->base.session)->s, p->rec.name.s);
     if (op->check.check && op->check.check(op->check.arg, &p->rec, err) < 0)
         return -1;
     if (op->what == GB_POOL_PATCHES) {
@@ -426,8 +426,8 @@ static int check_name(struct gb_session *s, const struct gb_name *name, struct g
         return gb_error_set(err, GB_ERR_POOL_PROTECTED,
                             "names that begin with \"default.\" are the devices' own pools; choose another");
     if (gb_map_get(&s->pools, text))
-        return gb_error_set(err, GB_ERR_POOL_EXISTS, "session \"%s\" has a pool named \"%s\"", gb_session_told(s)->s,
-                            text);
+        return gb_error_set(err, GB_ERR_POOL_EXISTS, "session \"%s\" has a pool named \"%s\"",
+                            gb_session_client_name(s)->s, text);
     return 0;
 }
 
@@ -454,8 +454,8 @@ static int reserve_locked(struct gb_pool_op *op, const struct gb_pool_params *pa
         return -1;
     if (s->pools.count >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
-                            "session \"%s\" has %zu pools, the permitted number (--max-pools)", gb_session_told(s)->s,
-                            s->pools.count);
+                            "session \"%s\" has %zu pools, the permitted number (--max-pools)",
+                            gb_session_client_name(s)->s, s->pools.count);
     rec = new_record(s, params);
     p = gb_core_pool_new(core, &core->devices[params->rec.device], &rec);
     if (!p)

@@ -35,9 +35,10 @@ static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, st
     if (tell)
         note_exceeded(session, bytes, "quota.bytes", limit, used, bytes);
     gb_error_numbers(err, limit, used, bytes);
-    return gb_error_set(
-        err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for",
-        gb_session_told(session)->s, (unsigned long long)limit, (unsigned long long)used, (unsigned long long)bytes);
+    return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
+                        "session \"%s\" may hold %llu bytes, holds %llu, and %llu more are asked for",
+                        gb_session_client_name(session)->s, (unsigned long long)limit, (unsigned long long)used,
+                        (unsigned long long)bytes);
 }
 
 /* Fits the quota as such, and not beside what is in it now. */
@@ -62,7 +63,7 @@ static int check_count(struct gb_session *session, uint64_t count, bool tell, st
     if (tell)
         note_exceeded(session, 0, "quota.buffers", limit, session->counted_buffers, count);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED, "session \"%s\" may hold %llu buffers and holds %llu",
-                        gb_session_told(session)->s, (unsigned long long)limit,
+                        gb_session_client_name(session)->s, (unsigned long long)limit,
                         (unsigned long long)session->counted_buffers);
 }
 
@@ -157,7 +158,7 @@ static int check_pinned_quota(struct gb_session *session, uint64_t bytes, bool t
     gb_error_numbers(err, limit, used, bytes);
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may hold %llu bytes of pinned memory, holds %llu, and %llu more are asked for",
-                        gb_session_told(session)->s, (unsigned long long)limit, (unsigned long long)used,
+                        gb_session_client_name(session)->s, (unsigned long long)limit, (unsigned long long)used,
                         (unsigned long long)bytes);
 }
 
@@ -203,7 +204,7 @@ int gb_quota_check_stored_locked(struct gb_session *session, uint64_t bytes, boo
     return gb_error_set(err, GB_ERR_QUOTA_EXCEEDED,
                         "session \"%s\" may have %llu bytes on disk, has %llu, and %llu more are to be stored: delete "
                         "buffers that are durable or were evicted, or raise the quota",
-                        gb_session_told(session)->s, (unsigned long long)limit, (unsigned long long)used,
+                        gb_session_client_name(session)->s, (unsigned long long)limit, (unsigned long long)used,
                         (unsigned long long)bytes);
 }
 
@@ -225,7 +226,7 @@ void gb_quota_give_stored_locked(struct gb_session *session, uint64_t bytes) {
 struct gb_notice gb_notice_of(const struct gb_session *session, enum gb_notice_type type) {
     struct gb_notice n = gb_notice_new(type);
 
-    strcpy(n.session.s, gb_session_told(session)->s);
+    strcpy(n.session.s, gb_session_client_name(session)->s);
     return n;
 }
 

@@ -40,7 +40,7 @@ int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *
         st = gb_map_get(&session->streams, name->s);
     if (!st)
         return gb_error_set(err, GB_ERR_STREAM_NOT_FOUND, "session \"%s\" has no stream named \"%s\"",
-                            gb_session_told(session)->s, name->s);
+                            gb_session_client_name(session)->s, name->s);
     atomic_fetch_add(&st->users, 1);
     *ret = gb_core_stream_ref(st);
     return 0;
@@ -131,8 +131,8 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
         return p;
     if (gb_session_alive(session, err) < 0)
         return NULL;
-    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"", gb_session_told(session)->s,
-                 name->s);
+    gb_error_set(err, GB_ERR_POOL_NOT_FOUND, "session \"%s\" has no pool named \"%s\"",
+                 gb_session_client_name(session)->s, name->s);
     return NULL;
 }
 
@@ -310,7 +310,7 @@ int gb_copies_check_name_locked(struct gb_session *s, const char *name, struct g
     return gb_error_set(err, GB_ERR_COPIES_REMAIN,
                         "nodes that hold copies for the session \"%s\" may have sealed bytes under the name \"%s\"; "
                         "it is free when they have dropped those, or when the fleet has struck them",
-                        gb_session_told(s)->s, name);
+                        gb_session_client_name(s)->s, name);
 }
 
 static void withhold(struct gb_copies *copies, const char *name, uint64_t edition) {
@@ -457,7 +457,7 @@ const struct gb_name *gb_session_name(const struct gb_session *session) {
     return atomic_load(&session->called);
 }
 
-const struct gb_name *gb_session_told(const struct gb_session *session) {
+const struct gb_name *gb_session_client_name(const struct gb_session *session) {
     const struct gb_name *left = atomic_load(&session->left);
 
     return left ? left : gb_session_name(session);

@@ -172,7 +172,7 @@ const struct gb_name *gb_session_name(const struct gb_session *session);
 
 /* The name for what clients are told: what is left here of a session that went to another node is no session of theirs
  * under its new name. */
-const struct gb_name *gb_session_told(const struct gb_session *session);
+const struct gb_name *gb_session_client_name(const struct gb_session *session);
 
 /* gb_session_use and gb_session_unref: core/public/session.h. The last reference takes the streams down. */
 

@@ -1,3 +1,6 @@
+/* Device writes: uploads whose payload the device itself brings, as a copy from another buffer, a fill, or the update
+ * of one side of a mirrored buffer. The lane queues the payload, and a call reports the end. Handlers and the core's
+ * mirrored buffers call this. */
 #include "core/transfer/device_write.h"
 
 #include <stdlib.h>
@@ -19,7 +22,8 @@ static bool within(uint64_t offset, uint64_t bytes, uint64_t all) {
     return offset <= all && bytes <= all - offset;
 }
 
-/* How many bytes, before anything is known of the destination. Of a fill without a number: not known yet. */
+/* Sets the number of bytes by the source. A fill without a number gets it from its destination later. Returns 0 or
+ * -1. */
 static int measure(struct gb_device_write *w, const struct gb_device_write_params *p, struct gb_error *err) {
     w->bytes = p->bytes;
     if (p->copy) {
@@ -46,7 +50,7 @@ static int check_grain(const struct gb_device_write *w, struct gb_error *err) {
         w->width, (unsigned long long)w->bytes, (unsigned long long)w->offset);
 }
 
-/* A copy makes what is not there. */
+/* Plans a write to a buffer that does not exist. A copy to offset 0 creates it. Returns 0 or -1. */
 static int plan_new(const struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
                     struct gb_error *err) {
     if (w->what != GB_DEVICE_WRITE_COPY || w->offset > 0)
@@ -56,7 +60,7 @@ static int plan_new(const struct gb_device_write *w, const struct gb_upload_para
     return 0;
 }
 
-/* The lock was released since the call looked: is the buffer still as it was then? */
+/* Returns true if the buffer is as it was when the call read it; the lock was released since. */
 static bool is_as_seen(const struct gb_device_write *w, const struct gb_upload_params *p, const struct gb_buffer *b) {
     const struct gb_content *side = b->sides[p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST];
 
@@ -65,8 +69,8 @@ static bool is_as_seen(const struct gb_device_write *w, const struct gb_upload_p
            (w->what != GB_DEVICE_WRITE_RESERVE || !side || side->bytes < w->capacity);
 }
 
-static int plan_there(struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
-                      struct gb_error *err) {
+static int plan_existing(struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
+                         struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
 
     if (!draft->sync && gb_guard_check_unsealed_locked(b, err) < 0)
@@ -97,7 +101,7 @@ static int plan(struct gb_session *s, void *owner, const struct gb_upload_params
     draft->all_or_nothing = gb_transaction_batch_atomic(w->call->base.batch);
     draft->source = w->source;
     draft->from = w->from;
-    if ((draft->buffer ? plan_there(w, p, draft, err) : plan_new(w, p, draft, err)) < 0)
+    if ((draft->buffer ? plan_existing(w, p, draft, err) : plan_new(w, p, draft, err)) < 0)
         return -1;
     draft->has_crc32c = w->what == GB_DEVICE_WRITE_COPY && w->bytes == w->source_rec.bytes && w->source_rec.has_crc32c;
     draft->crc32c = draft->has_crc32c ? w->source_rec.crc32c : 0;
@@ -113,7 +117,7 @@ static int fill(struct gb_upload *u, struct gb_stream *stream, struct gb_error *
     w->way = GB_WAY_NONE;
     if (w->bytes == 0)
         return 0;
-    if (w->what != GB_DEVICE_WRITE_FILL) /* the source is a mirrored buffer without a write so far */
+    if (w->what != GB_DEVICE_WRITE_FILL) /* the source is a mirrored buffer that was never written */
         return gb_content_zero(u->content, u->plan.at, w->bytes, stream, err);
     return gb_location_fill(u->t.core->backend, &place, w->pattern, w->width, w->bytes / w->width, stream, err);
 }
@@ -158,15 +162,15 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, struct gb_error 
 
 /* --- the commit --------------------------------------------------------------------------------------------------- */
 
-/* Zeros are written only while no side has bytes; copied bytes must still be those of the other side, or of the one
- * that grows. */
+/* Returns true if the written bytes are still right. Zeros are, while no side has bytes. Copied bytes must still be
+ * those of the other side, or of the side that grows. */
 static bool same_source(const struct gb_device_write *w, const struct gb_buffer *b, enum gb_side side) {
     if (w->what == GB_DEVICE_WRITE_RESERVE)
         return b->sides[side] == w->source || !gb_side_current(b->rec.head, side);
     return w->source ? b->sides[gb_other_side(side)] == w->source : b->rec.head == GB_HEAD_UNINITIALIZED;
 }
 
-/* A sync does not change the bytes that readers see: both sides must be as they were. */
+/* A sync does not change the bytes that readers see, so both sides must be as they were. Returns 0 or -1. */
 static int validate_sync_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct gb_upload *u = gb_upload_of_transaction(transaction);
     const struct gb_upload_plan *p = &u->plan;
@@ -181,7 +185,7 @@ static int validate_sync_locked(struct gb_transaction *transaction, struct gb_bu
         rec->head = p->head;
     if (u->content->owner)
         rec->has_crc32c = false; /* its owner may write at any time */
-    rec->pool = p->pool_name;    /* another when the buffer's was removed */
+    rec->pool = p->pool_name;    /* another one if the buffer's was removed */
     rec->version++;
     rec->updated_at_us = gb_wall_us();
     return 0;
@@ -247,7 +251,7 @@ static const struct gb_upload_role device_write = {
 
 /* --- the call ----------------------------------------------------------------------------------------------------- */
 
-/* The upload has come to its end: it finishes the call when all of it is cleaned up. */
+/* The upload's wake. At its end the upload is freed, and its clean-up finishes the call. */
 static void wake(void *arg) {
     struct gb_device_write *w = arg;
     struct gb_buffer_call *call = w->call;
@@ -260,7 +264,7 @@ static void wake(void *arg) {
     r = gb_upload_result(u, &call->buffer, &call->created, &call->times, &w->error);
     if (r == 0)
         return;
-    if (r > 0) /* one that was cancelled may be on its way still */
+    if (r > 0) /* the lane may still write w->way of a cancelled write */
         call->way = w->way;
     call->copied = r > 0 && w->what == GB_DEVICE_WRITE_SYNC && w->source;
     w->ended = true;
@@ -290,7 +294,7 @@ struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, stru
     return w;
 }
 
-/* A reference for a cancellation; false: the upload is being taken down. */
+/* Takes a reference for a cancellation. Returns false if the upload is being destroyed. */
 static bool hold_upload(void *arg) {
     atomic_uint *refs = &((struct gb_upload *)arg)->t.refs;
     unsigned n = atomic_load(refs);
@@ -330,19 +334,19 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
 
 /* --- the source --------------------------------------------------------------------------------------------------- */
 
-/* As it is now, if that is the one that is meant. */
-static int look_locked(struct gb_session *s, const struct gb_device_write_params *p, struct gb_copy_source *ret,
-                       struct gb_error *err) {
+/* Holds the source as it is now, if it passes from_check. The session's lock is held. Returns 0 or -1. */
+static int resolve_locked(struct gb_session *s, const struct gb_device_write_params *p, struct gb_copy_source *ret,
+                          struct gb_error *err) {
     const struct gb_buffer *b = gb_buffer_find_locked(s, &p->from, err);
 
-    /* Before bytes are loaded for nothing. */
+    /* The check precedes the hold, which may load bytes. */
     if (!b || gb_buffer_check_locked(&p->from_check, b, err) < 0)
         return -1;
     return gb_buffer_hold_locked(s, &p->from, &ret->rec, &ret->content, err);
 }
 
-/* The first write, and those behind it that have a source in the same session. */
-static void look_alike(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
+/* Resolves the source of the first write, and of later writes whose source is in the same session. */
+static void resolve_session(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s = gb_session_use(core, &writes->from_session, &err);
     size_t i;
@@ -352,11 +356,11 @@ static void look_alike(struct gb_core *core, const struct gb_device_write_params
     for (i = 0; i < count; i++) {
         struct gb_copy_source *source = writes[i].source;
 
-        if (!source || source->looked || !gb_name_equal(&writes[i].from_session, &writes->from_session))
+        if (!source || source->resolved || !gb_name_equal(&writes[i].from_session, &writes->from_session))
             continue;
-        source->looked = true;
+        source->resolved = true;
         if (s)
-            look_locked(s, &writes[i], source, &source->error);
+            resolve_locked(s, &writes[i], source, &source->error);
         else
             source->error = err;
     }
@@ -365,12 +369,12 @@ static void look_alike(struct gb_core *core, const struct gb_device_write_params
     gb_session_unref(s);
 }
 
-void gb_copy_sources_look(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
+void gb_copy_sources_resolve(struct gb_core *core, const struct gb_device_write_params *writes, size_t count) {
     size_t i;
 
     for (i = 0; i < count; i++) {
-        if (writes[i].source && !writes[i].source->looked)
-            look_alike(core, &writes[i], count - i);
+        if (writes[i].source && !writes[i].source->resolved)
+            resolve_session(core, &writes[i], count - i);
     }
 }
 
@@ -384,12 +388,12 @@ void gb_copy_source_done(struct gb_copy_source *source) {
 
 static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
                 struct gb_error *err) {
-    struct gb_copy_source now = {.looked = false};
+    struct gb_copy_source now = {.resolved = false};
     struct gb_device_write_params one = *p;
 
     if (!p->source) {
         one.source = &now;
-        gb_copy_sources_look(core, &one, 1);
+        gb_copy_sources_resolve(core, &one, 1);
     }
     if (one.source->error.code != GB_OK)
         return gb_error_move(err, &one.source->error);

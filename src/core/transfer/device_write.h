@@ -25,7 +25,7 @@ struct gb_device_write {
     bool ended; /* the upload was freed: later wakes are ignored */
 };
 
-/* Makes a device write for the call. Returns NULL when memory is exhausted. */
+/* Makes a device write for the call. Returns NULL if memory is exhausted. */
 struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call);
 /* Starts the write, which finishes its call at the end. Takes write and params->check.arg in every case. Sets
  * params->waker. */

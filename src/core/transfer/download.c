@@ -1,4 +1,6 @@
-/* Downloads: out of the memory itself, through slots, or from the disk. */
+/* Downloads: from the memory itself if the CPU reaches it, else through slots, or from the disk if the bytes are there
+ * alone. A download holds the content, so that it ends with the bytes that it began with. Handlers and the core's
+ * readers call gb_download_next and gb_download_sent from one thread at a time. */
 #include "core/transfer/download.h"
 
 #include <stdlib.h>
@@ -12,25 +14,34 @@
 #include "core/memory/content.h"
 #include "core/util/lane.h"
 
-/* Downloads from the disk: bytes that are not in memory are sent as they are read, without taking any of the device's.
- * A few blocks are read ahead, and none is sent before it has its checksum. */
+/* Returns where byte `pos` of the bytes to be sent lies in the view. *ret_left: the bytes from there to the end of its
+ * span. */
+static uint64_t locate(const struct gb_download *d, uint64_t pos, uint64_t *ret_left) {
+    unsigned i = 0;
 
-static uint64_t download_locate(const struct gb_download *d, uint64_t pos, uint64_t *ret_left);
+    while (i + 1 < d->span_count && pos >= d->spans[i].length)
+        pos -= d->spans[i++].length;
+    *ret_left = d->spans[i].length - pos;
+    return d->spans[i].first + pos;
+}
 
-/* --- cold --------------------------------------------------------------------------------------------------------- */
+/* --- from the disk ------------------------------------------------------------------------------------------------ */
 
-/* Blocks in memory: one that is sent, others that are read. */
+/* Bytes that are not in memory are sent as they are read, and take no memory of the device. A few blocks are read
+ * ahead. A block is sent only after its checksum was compared. */
+
+/* Blocks in memory: one is sent while others are read. */
 #define AHEAD 4
 
-enum state { EMPTY, READING, HERE };
+enum state { EMPTY, READING, FILLED };
 
 struct block {
     struct gb_task task;
     struct gb_cold *cold;
     unsigned char *bytes;        /* aligned; GB_STORED_BLOCK_BYTES */
-    struct gb_disk_reader *file; /* its own: blocks are read side by side */
+    struct gb_disk_reader *file; /* the block's own, because blocks are read at the same time */
     size_t index;
-    enum state state; /* the lock, as error */
+    enum state state; /* this and error: the lock */
     struct gb_error error;
 };
 
@@ -39,7 +50,7 @@ struct gb_cold {
     struct gb_core *core;
     struct gb_stored *stored;
     pthread_mutex_t lock;
-    struct gb_core_transfer *wakes; /* NULL: the download has ended; a reference */
+    struct gb_core_transfer *wakes; /* a reference; NULL: the download has ended */
     struct block blocks[AHEAD];
 };
 
@@ -86,7 +97,7 @@ static struct gb_cold *make_cold(struct gb_download *d, struct gb_error *err) {
     return cold;
 }
 
-/* --- on a thread of the disk -------------------------------------------------------------------------------------- */
+/* --- from the disk, on a thread of the disk ----------------------------------------------------------------------- */
 
 static int open_file(struct gb_cold *cold, struct block *b, struct gb_error *err) {
     if (b->file)
@@ -121,7 +132,7 @@ static void run(struct gb_task *task) {
     read_block(cold, b, &err);
     pthread_mutex_lock(&cold->lock);
     b->error = err;
-    b->state = HERE;
+    b->state = FILLED;
     t = cold->wakes;
     if (t)
         gb_core_transfer_ref(t);
@@ -134,7 +145,7 @@ static void run(struct gb_task *task) {
     unref(cold);
 }
 
-/* --- on the caller's thread --------------------------------------------------------------------------------------- */
+/* --- from the disk, on the caller's thread ------------------------------------------------------------------------ */
 
 static int begin_read(struct gb_cold *cold, size_t index, struct gb_error *err) {
     struct block *b = &cold->blocks[index % AHEAD];
@@ -152,8 +163,8 @@ static int begin_read(struct gb_cold *cold, size_t index, struct gb_error *err) 
     return 0;
 }
 
-/* Has the blocks from `first` to `last` read, as far as there is room. A block that is being read stays in its place
- * until it is here. */
+/* Starts to read the blocks from `first` to `last`, as far as places are free. A block that is being read keeps its
+ * place. Returns 0 or -1. */
 static int read_ahead(struct gb_cold *cold, size_t first, size_t last, struct gb_error *err) {
     size_t index;
     int r = 0;
@@ -162,14 +173,14 @@ static int read_ahead(struct gb_cold *cold, size_t first, size_t last, struct gb
     for (index = first; index <= last && index < first + AHEAD && r == 0; index++) {
         const struct block *b = &cold->blocks[index % AHEAD];
 
-        if (b->state == EMPTY || (b->state == HERE && b->index != index))
+        if (b->state == EMPTY || (b->state == FILLED && b->index != index))
             r = begin_read(cold, index, err);
     }
     pthread_mutex_unlock(&cold->lock);
     return r;
 }
 
-/* Small bytes lie in the database until the buffer has others. */
+/* Bytes that are small enough for the database stay there until the buffer has others. */
 static bool is_replaced(struct gb_download *d, const struct gb_error *error) {
     struct gb_session *s = d->t.session;
     bool left;
@@ -188,32 +199,32 @@ static int fail(struct gb_download *d, const struct gb_error *error, struct gb_e
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "\"%s\" was written or deleted meanwhile; try again",
                             d->rec.name.s);
     }
-    gb_damage_tell(d->t.session, &d->rec.name, d->stored, error, true);
+    gb_damage_report(d->t.session, &d->rec.name, d->stored, error, true);
     return gb_error_move(err, error);
 }
 
-/* 1: the block is here; 0: wake comes; -1. */
-static int look(struct gb_download *d, size_t index, const struct block **ret, struct gb_error *err) {
+/* Returns 1 with the block in *ret if it is filled; 0: wake follows; -1. */
+static int take_block(struct gb_download *d, size_t index, const struct block **ret, struct gb_error *err) {
     struct gb_cold *cold = d->cold;
     const struct block *b = &cold->blocks[index % AHEAD];
-    bool here;
+    bool filled;
 
     pthread_mutex_lock(&d->t.lock);
     d->t.want_wake = true;
     pthread_mutex_unlock(&d->t.lock);
     pthread_mutex_lock(&cold->lock);
-    here = b->state == HERE && b->index == index;
+    filled = b->state == FILLED && b->index == index;
     pthread_mutex_unlock(&cold->lock);
     *ret = b;
-    if (here && b->error.code != GB_OK)
+    if (filled && b->error.code != GB_OK)
         return fail(d, &b->error, err);
-    return here;
+    return filled;
 }
 
 /* As gb_download_next. */
 static int download_cold(struct gb_download *d, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     uint64_t left;
-    uint64_t at = d->view.offset + download_locate(d, d->sent, &left);
+    uint64_t at = d->view.offset + locate(d, d->sent, &left);
     size_t first = (size_t)(at / GB_STORED_BLOCK_BYTES);
     size_t last = (size_t)((at + left - 1) / GB_STORED_BLOCK_BYTES);
     size_t in_block = (size_t)(at % GB_STORED_BLOCK_BYTES);
@@ -229,7 +240,7 @@ static int download_cold(struct gb_download *d, const void **ret_ptr, size_t *re
         d->cold = make_cold(d, err);
     if (!d->cold || read_ahead(d->cold, first, last, err) < 0)
         return -1;
-    r = look(d, first, &b, err);
+    r = take_block(d, first, &b, err);
     if (r <= 0)
         return r;
     *ret_ptr = b->bytes + in_block;
@@ -239,7 +250,7 @@ static int download_cold(struct gb_download *d, const void **ret_ptr, size_t *re
     return 1;
 }
 
-/* The download has ended: reads under way free what is left. NULL is accepted. */
+/* Ends the reading. Reads under way free what is left. NULL is accepted. */
 static void cold_free(struct gb_cold *cold) {
     struct gb_core_transfer *t;
 
@@ -253,13 +264,13 @@ static void cold_free(struct gb_cold *cold) {
     unref(cold);
 }
 
-/* --- direct ------------------------------------------------------------------------------------------------------- */
+/* --- from the memory itself --------------------------------------------------------------------------------------- */
 
-/* Downloads straight from memory; what does not lie side by side is packed first. */
+/* Bytes that do not lie side by side are packed first. */
 
 static const char zeros[65536]; /* the bytes of a mirrored buffer before its first write */
 
-#define DIRECT_BYTES (64u << 20) /* at once: the socket takes what it can */
+#define DIRECT_BYTES (64u << 20) /* given at once; the socket takes what it can */
 
 static void content_ready(void *arg, const struct gb_error *error) {
     struct gb_download *d = arg;
@@ -273,7 +284,7 @@ static void content_ready(void *arg, const struct gb_error *error) {
     gb_core_transfer_unref(&d->t);
 }
 
-/* 1: the event has come, or there is none; 0: wake comes; -1. */
+/* Returns 1 if the event has come, or ev is NULL; 0: wake follows; -1. */
 static int wait_event(struct gb_download *d, struct gb_ev *ev, struct gb_error *err) {
     struct gb_backend *be = d->t.core->backend;
     bool watching;
@@ -295,8 +306,8 @@ static int wait_event(struct gb_download *d, struct gb_ev *ev, struct gb_error *
     return -1;
 }
 
-/* The work queued on the stream before the download comes before it. */
-static int fall_behind(struct gb_download *d, struct gb_error *err) {
+/* Records an event behind the stream's earlier work, which the download waits for. Returns 0 or -1. */
+static int record_behind(struct gb_download *d, struct gb_error *err) {
     struct gb_stream *part = gb_core_transfer_part(&d->t);
     bool idle = false;
 
@@ -309,13 +320,13 @@ static int fall_behind(struct gb_download *d, struct gb_error *err) {
     return d->behind ? gb_event_record(d->t.core->backend, d->behind->event, part, err) : -1;
 }
 
-/* 1: the CPU may read; 0: wake comes; -1. */
+/* Returns 1 if the CPU may read the memory; 0: wake follows; -1. */
 static int wait_ready(struct gb_download *d, struct gb_error *err) {
     int r;
 
     if (d->ready)
         return 1;
-    if (fall_behind(d, err) < 0)
+    if (record_behind(d, err) < 0)
         return -1;
     r = wait_event(d, d->behind, err);
     if (r > 0)
@@ -329,7 +340,7 @@ static int wait_ready(struct gb_download *d, struct gb_error *err) {
     return 1;
 }
 
-/* As many bytes as fit, from the first that was not sent. */
+/* Packs as many bytes as fit into the scratch buffer, from the first one that was not sent. Returns 0 or -1. */
 static int pack(struct gb_download *d, struct gb_error *err) {
     uint64_t size = d->length < GB_SCRATCH_BYTES ? d->length : GB_SCRATCH_BYTES;
     uint64_t offset;
@@ -342,7 +353,7 @@ static int pack(struct gb_download *d, struct gb_error *err) {
     while (d->scratch_n < size && d->sent + d->scratch_n < d->length) {
         struct gb_cut cut;
         uint64_t left;
-        uint64_t at = download_locate(d, d->sent + d->scratch_n, &left);
+        uint64_t at = locate(d, d->sent + d->scratch_n, &left);
         uint64_t room = size - d->scratch_n;
 
         gb_view_cut(&d->view, at, left < room ? left : room, UINT64_MAX, &cut);
@@ -377,15 +388,15 @@ static int download_direct(struct gb_download *d, const void **ret_ptr, size_t *
         *ret_n = d->scratch_n - d->scratch_sent;
         return 1;
     }
-    at = download_locate(d, d->sent, &left);
+    at = locate(d, d->sent, &left);
     *ret_ptr = (char *)d->content->ptr + d->view.offset + at;
     *ret_n = left < DIRECT_BYTES ? left : DIRECT_BYTES;
     return 1;
 }
 
-/* --- slots -------------------------------------------------------------------------------------------------------- */
+/* --- through slots ------------------------------------------------------------------------------------------------ */
 
-/* Downloads through slots: the next copy is under way while the present one is sent. */
+/* The next copy is under way while the present slot is sent. */
 
 static void arrived(void *arg, const struct gb_error *error) {
     struct gb_block *b = arg;
@@ -418,7 +429,7 @@ static void make_part(struct gb_task *task) {
     gb_core_transfer_unref(&d->t);
 }
 
-/* True: the stream has a part on the device, and the memory has its zeros; else wake comes. */
+/* Returns true if the stream has a part on the device, and the memory has its zeros. Else wake follows. */
 static bool have_part(struct gb_download *d) {
     bool mine;
 
@@ -437,7 +448,7 @@ static bool have_part(struct gb_download *d) {
     return false;
 }
 
-/* Queues the copies of a cut into the block's slot, behind what it holds. */
+/* Queues the copies of a cut into the block's slot, behind the bytes that it holds. Returns 0 or -1. */
 static int queue_cut(struct gb_download *d, struct gb_block *b, const struct gb_cut *cut, struct gb_error *err) {
     uint64_t offset;
     uint64_t packed;
@@ -455,7 +466,8 @@ static int queue_cut(struct gb_download *d, struct gb_block *b, const struct gb_
     return 0;
 }
 
-/* As much as fits into the slot and into the permitted number of copies, but no piece for a small rest of the slot. */
+/* Queues as much as fits into the slot and into the permitted number of copies, but no piece for a small rest of the
+ * slot. Returns 0 or -1. */
 static int queue_cuts(struct gb_download *d, struct gb_block *b, struct gb_error *err) {
     uint64_t room = d->t.core->slots.slot_bytes;
     uint64_t boxes = GB_DOWNLOAD_BOXES;
@@ -463,7 +475,7 @@ static int queue_cuts(struct gb_download *d, struct gb_block *b, struct gb_error
 
     while (room > 0 && boxes > 0 && d->queued + b->f.bytes < d->length) {
         uint64_t left;
-        uint64_t at = download_locate(d, d->queued + b->f.bytes, &left);
+        uint64_t at = locate(d, d->queued + b->f.bytes, &left);
         uint64_t straight = gb_view_straight(&d->view, at);
 
         if (b->f.bytes > 0 && room < left && room < straight)
@@ -488,8 +500,8 @@ static int start_block(struct gb_download *d, struct gb_block *b, struct gb_erro
     return gb_staged_copy_close(&b->f, err);
 }
 
-/* Queues the copy of the next block, if there is a slot for it. The first may stand in line (wait), others take what is
- * free. */
+/* Queues the copy of the next block. wait: if it is the only block and no slot is free, it stands in line. Returns 1; 0
+ * if no slot is free; -1. */
 static int queue_block(struct gb_download *d, bool wait, struct gb_error *err) {
     struct gb_block *b = &d->blocks[(d->first + d->count) % GB_DOWNLOAD_COPIES];
     struct gb_ev *ready = d->content->ready;
@@ -518,13 +530,13 @@ static int queue_block(struct gb_download *d, bool wait, struct gb_error *err) {
     return 1;
 }
 
-/* 1: the first block is in its slot; 0: wake comes; -1. */
+/* Returns 1 if the first block is in its slot; 0: wake follows; -1. */
 static int wait_block(struct gb_download *d, struct gb_error *err) {
     struct gb_block *b = &d->blocks[d->first];
     struct gb_backend *be = d->t.core->backend;
     bool done = false;
 
-    /* A watch that was set is waited for: the event must not be used again before it has fired. */
+    /* A watch must fire before its event is used again. */
     pthread_mutex_lock(&d->t.lock);
     done = b->fired;
     d->t.want_wake = !done;
@@ -542,7 +554,7 @@ static int wait_block(struct gb_download *d, struct gb_error *err) {
     b->watched = true;
     pthread_mutex_unlock(&d->t.lock);
     gb_core_transfer_ref(&d->t);
-    if (gb_look_watch(be, b->f.end->event, arrived, b, err) == 0)
+    if (gb_poll_watch(be, b->f.end->event, arrived, b, err) == 0)
         return 0;
     pthread_mutex_lock(&d->t.lock);
     b->watched = false;
@@ -593,7 +605,7 @@ void gb_download_ahead(struct gb_download *d) {
 
 /* --- releasing slots ---------------------------------------------------------------------------------------------- */
 
-/* True if the copy has ended and no watch on it is pending. */
+/* Returns true if the copy has ended and no watch on it is pending. */
 static bool at_rest(struct gb_download *d, struct gb_block *b) {
     bool watched;
     bool done;
@@ -627,8 +639,8 @@ void gb_download_pause(struct gb_download *d) {
     d->queued = d->sent;
 }
 
-/* Gives the slot back when its copies are done, without blocking. False: they are not done yet. */
-static bool download_release(struct gb_download *d, struct gb_block *b) {
+/* Gives the slot back if its copies are done. Else the end of the copies gives it back, and false is returned. */
+static bool release_block(struct gb_download *d, struct gb_block *b) {
     struct gb_backend *be = d->t.core->backend;
     bool done;
     bool leave;
@@ -650,9 +662,7 @@ static bool download_release(struct gb_download *d, struct gb_block *b) {
     return false;
 }
 
-/* --- download ----------------------------------------------------------------------------------------------------- */
-
-/* Downloads: out of the memory itself where the CPU reaches it and the bytes lie side by side, else through slots. */
+/* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static void destroy(struct gb_core_transfer *t) {
     struct gb_download *d = (struct gb_download *)t;
@@ -668,22 +678,21 @@ static void destroy(struct gb_core_transfer *t) {
     free(d);
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------ */
-
-static void set_road(struct gb_download *d) {
+static void choose_way(struct gb_download *d) {
     if (d->content) {
         d->t.device = d->content->device;
         d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
     } else {
-        d->t.device = &d->t.core->devices[0]; /* zeros: none is asked */
+        d->t.device = &d->t.core->devices[0]; /* zeros: no device is called */
         d->direct = true;
     }
 }
 
-/* Bytes that are read for the second time within this time are wanted in memory. */
+/* Stored bytes that are read twice within this time are loaded into memory. */
 #define AGAIN_NS (60 * GB_NS_PER_S)
 
-/* Bytes that are on disk or in host memory alone are sent from there. Returns false if there are none of that name. */
+/* Holds bytes that are on disk or in host memory alone, which are sent from there. Returns false if the buffer does not
+ * exist or has its bytes in memory. The session's lock is held. */
 static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name) {
     struct gb_buffer *b = gb_buffer_find_locked(d->t.session, name, NULL);
     uint64_t now_ns = gb_clock_ns();
@@ -695,7 +704,7 @@ static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name
     d->block = gb_host_block_ref(b->stored->block);
     gb_buffer_copy_locked(b, &d->rec);
     before_ns = atomic_exchange(&b->stored->read_ns, now_ns);
-    if (before_ns > 0 && now_ns - before_ns < AGAIN_NS) /* the clock may have begun less than that ago */
+    if (before_ns > 0 && now_ns - before_ns < AGAIN_NS) /* the clock itself may be younger than AGAIN_NS */
         gb_buffer_want_locked(d->t.session, b, NULL);
     return true;
 }
@@ -706,7 +715,7 @@ static int hold_locked(struct gb_download *d, const struct gb_name *name, const 
         return -1;
     if (!hold_stored_locked(d, name) && gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
         return -1;
-    set_road(d);
+    choose_way(d);
     return 0;
 }
 
@@ -733,7 +742,7 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
     d->content = content;
     d->rec.kind = kind;
     d->rec.bytes = bytes;
-    set_road(d);
+    choose_way(d);
     return d;
 }
 
@@ -795,7 +804,7 @@ static int check_view(const struct gb_download *d, struct gb_error *err) {
                         (unsigned long long)gb_view_end(&d->view), (unsigned long long)d->rec.bytes);
 }
 
-/* Bytes that do not lie side by side are picked from memory. */
+/* Refuses a view of stored bytes that do not lie side by side, and wants them loaded into memory. Returns -1. */
 static int want_memory(struct gb_download *d, struct gb_error *err) {
     struct gb_session *s = d->t.session;
     struct gb_buffer *b;
@@ -804,7 +813,7 @@ static int want_memory(struct gb_download *d, struct gb_error *err) {
     pthread_mutex_lock(&s->lock);
     b = gb_buffer_find_locked(s, &d->rec.name, err);
     r = b ? gb_buffer_want_locked(s, b, err) : -1;
-    if (r == 0) /* it has them by now */
+    if (r == 0) /* the buffer has its bytes now */
         r = gb_error_set(err, GB_ERR_BUFFER_BUSY, "the bytes have just been loaded; try again");
     pthread_mutex_unlock(&s->lock);
     return r;
@@ -843,17 +852,6 @@ int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t le
     if (check_spans(&all, &span, 1, err) < 0)
         return -1;
     return gb_download_start_view(download, &view, NULL, 0, err);
-}
-
-/* Returns where byte `pos` of the bytes to be sent lies in the view. *ret_left: bytes from there to the end of its
- * span. */
-static uint64_t download_locate(const struct gb_download *d, uint64_t pos, uint64_t *ret_left) {
-    unsigned i = 0;
-
-    while (i + 1 < d->span_count && pos >= d->spans[i].length)
-        pos -= d->spans[i++].length;
-    *ret_left = d->spans[i].length - pos;
-    return d->spans[i].first + pos;
 }
 
 /* --- the bytes ---------------------------------------------------------------------------------------------------- */
@@ -909,7 +907,7 @@ void gb_download_times(const struct gb_download *download, struct gb_transfer_ti
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
-/* Without an error of its own the client went away. */
+/* Counts a download that broke off. Without an error of its own the client went away. */
 static void count_failure(struct gb_download *d) {
     enum gb_failure why = GB_FAILURE_incomplete_body;
 
@@ -932,9 +930,9 @@ void gb_download_free(struct gb_download *d, bool complete) {
     gb_core_transfer_close(&d->t);
     cold_free(d->cold);
     for (i = 0; i < d->count; i++)
-        pending |= !download_release(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]);
+        pending |= !release_block(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]);
     if (d->silent) {
-        ; /* as if it had never begun */
+        ; /* not counted */
     } else if (d->started && complete) {
         GB_COUNT(core, d->t.session, downloads, 1);
         GB_COUNT(core, d->t.session, download_bytes, d->length);
@@ -951,7 +949,8 @@ void gb_download_free(struct gb_download *d, bool complete) {
         atomic_fetch_sub(&core->downloads_running, 1);
         gb_core_changed(core);
     }
-    /* Freed in the order of its home, so after the copies there; what is pending elsewhere ends before the transfer. */
+    /* The content is freed in the order of its own stream, so after the copies on that. Copies on another stream must
+     * end first: the last reference to the transfer drops the content then. */
     pthread_mutex_lock(&d->t.lock);
     if (d->direct)
         pending = d->watching;

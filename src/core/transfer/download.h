@@ -8,12 +8,12 @@
 
 struct gb_cold;
 
-#define GB_DOWNLOAD_COPIES 2 /* one that is sent, one under way: more would only cool the cache */
+#define GB_DOWNLOAD_COPIES 2 /* one is sent while one is under way; more would only cool the cache */
 
-#define GB_DOWNLOAD_BOXES                                                                                              \
-    64 /* copies into one slot: what waits for them must not wait long, and CUDA's queue is bounded */
+/* Copies into one slot. Few enough that other work does not wait long, and CUDA's queue is bounded. */
+#define GB_DOWNLOAD_BOXES 64
 
-#define GB_SCRATCH_BYTES (64u * 1024u) /* packed at once by the CPU: hot in the cache when it is sent */
+#define GB_SCRATCH_BYTES (64u * 1024u) /* packed at once by the CPU; still in the cache when they are sent */
 
 struct gb_block {
     struct gb_staged_copy f; /* first */
@@ -29,15 +29,15 @@ struct gb_download {
     struct gb_core_transfer t; /* first */
     struct gb_buffer_rec rec;
     struct gb_content *content;
-    struct gb_stored *stored;    /* the bytes, if no memory of the buffer's has them; a reference */
-    struct gb_host_block *block; /* where they are in host memory; a reference. NULL: not there */
-    struct gb_cold *cold;        /* reads them */
-    bool replaced;               /* they are gone, because the buffer was written or deleted */
+    struct gb_stored *stored;    /* a reference to the bytes, if the buffer has them not in memory */
+    struct gb_host_block *block; /* a reference to the stored bytes in host memory; NULL: they are on disk */
+    struct gb_cold *cold;        /* reads the stored bytes from the disk */
+    bool replaced;               /* the stored bytes are gone, because the buffer was written or deleted */
     struct gb_task task;         /* makes the stream's part */
     struct gb_ev *behind;        /* direct: the stream's earlier work */
     bool direct;
     bool started;
-    bool silent;                 /* no client downloads: not counted */
+    bool silent;                 /* no client downloads, so it is not counted */
     struct gb_view view;         /* of the memory, as a sequence of bytes */
     const struct gb_span *spans; /* of the view */
     unsigned span_count;
@@ -49,7 +49,7 @@ struct gb_download {
     bool ordered;   /* the stream waits for the content's last write */
     bool asked;     /* behind is recorded, or not needed */
     bool ready;     /* the CPU may read */
-    bool watching;  /* or the part is being made */
+    bool watching;  /* an event is watched, or the stream's part is being made */
     char *scratch;  /* where the CPU packs bytes that are not contiguous */
     size_t scratch_n;
     size_t scratch_sent;
@@ -59,8 +59,8 @@ struct gb_download {
 };
 
 /* A download of content that the caller holds, without a look-up by name. Takes over the caller's reference to content;
- * NULL stands for a mirrored buffer that was never written. The download adds its own use of the stream. NULL when
- * memory is exhausted. */
+ * NULL stands for a mirrored buffer that was never written. The download adds its own use of the stream. Returns NULL
+ * if memory is exhausted. */
 struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
                                    struct gb_content *content, enum gb_kind kind, uint64_t bytes,
                                    struct gb_waker waker);

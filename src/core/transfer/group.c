@@ -1,4 +1,5 @@
-/* Uploads and downloads of several buffers in one request, all or none. */
+/* Groups: uploads and downloads of several buffers in one request. Uploads commit together, all or none. Downloads hold
+ * the contents of one moment. Handlers of tensors call this, each group from one thread at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,12 @@
 #include "core/transfer/download.h"
 #include "core/transfer/upload.h"
 
-/* --- group -------------------------------------------------------------------------------------------------------- */
+/* --- a group of uploads ------------------------------------------------------------------------------------------- */
 
 struct member {
     struct gb_upload_group *group;
     struct gb_upload *upload; /* the caller's reference */
-    bool joined;              /* it waits for the others, with a reference; the group's lock */
+    bool joined;              /* it waits for the others and holds a reference; the group's lock */
 };
 
 struct gb_upload_group {
@@ -27,10 +28,10 @@ struct gb_upload_group {
     struct gb_transaction **transactions;
     struct gb_transaction_group tx_group;
 
-    size_t at; /* the caller's: which one is filled */
+    size_t at; /* the member that is filled; the caller's thread */
 
     pthread_mutex_t wake_lock; /* held while wake runs */
-    struct gb_waker waker;     /* without fn: the caller is gone */
+    struct gb_waker waker;     /* without fn: the caller has freed the group */
 
     pthread_mutex_t lock;
     size_t ready;
@@ -81,7 +82,7 @@ static void group_unref(struct gb_upload_group *j) {
 
 /* --- the commit --------------------------------------------------------------------------------------------------- */
 
-/* One of those that the commit waits for is over. */
+/* Counts the end of a member, or of committed() itself. The last one wakes the caller. */
 static void one_finished(struct gb_upload_group *j) {
     bool last;
 
@@ -111,10 +112,10 @@ static void committed(struct gb_transaction_group *tx_group) {
     }
     for (i = 0; i < j->count; i++)
         gb_upload_committed(j->members[i].upload);
-    one_finished(j); /* this function's own */
+    one_finished(j);
 }
 
-/* All are there. */
+/* Commits all members, which have ended. */
 static void commit(struct gb_upload_group *j) {
     size_t i;
 
@@ -129,7 +130,7 @@ static void commit(struct gb_upload_group *j) {
     gb_transaction_group_start(&j->tx_group);
 }
 
-/* True: the caller must call commit after unlocking. */
+/* Returns true if the caller must call commit after unlocking. The lock is held. */
 static bool complete_locked(struct gb_upload_group *j) {
     if (!j->ended || j->ready < j->count || j->committing || j->abandoned || j->error.code != GB_OK)
         return false;
@@ -137,7 +138,7 @@ static bool complete_locked(struct gb_upload_group *j) {
     return true;
 }
 
-/* The copies of one are done: its commit waits for the others. Takes over a reference of it. */
+/* The member's copies are done, and its commit waits for the others. Takes over a reference to it. */
 static void join(struct gb_upload *u, const struct gb_error *error) {
     struct member *member = u->owner;
     struct gb_upload_group *j = member->group;
@@ -186,7 +187,7 @@ static const struct gb_upload_role member_role = {
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
-/* One of the uploads: it failed, or there is room. */
+/* The wake of a member, which failed or has room. */
 static void upload_woke(void *arg) {
     struct gb_upload *u = arg;
     struct gb_upload_group *j = ((struct member *)u->owner)->group;
@@ -266,7 +267,7 @@ int gb_upload_group_check(struct gb_core *core, const struct gb_name *session, u
     return r;
 }
 
-/* Ends the uploads whose bytes are all there, up to the one that fills. */
+/* Ends the members whose bytes have all come, up to the one that fills. Returns 0 or -1. */
 static int advance(struct gb_upload_group *j, struct gb_error *err) {
     for (; j->at < j->count; j->at++) {
         struct gb_upload *u = j->members[j->at].upload;
@@ -286,7 +287,7 @@ int gb_upload_group_begin(struct gb_core *core, const struct gb_upload_group_par
     size_t i;
     int r;
 
-    /* The numbers of all read better than those of the one that did not fit any more. */
+    /* A refusal of all bytes says more than one of the first member that does not fit. */
     if (gb_upload_group_check(core, &params->session, params->bytes, err) < 0)
         return -1;
     s = gb_session_use(core, &params->session, err);
@@ -394,9 +395,8 @@ void gb_upload_group_free(struct gb_upload_group *j) {
         struct member *member = &j->members[i];
         struct gb_upload *u = member->upload;
 
-        /* Those that waited for the others wait no more. */
-        if (abandoned && member->joined)
-            gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
+        if (abandoned && member->joined) /* no commit follows that takes over the reference */
+            gb_core_transfer_unref(&u->t);
         gb_upload_free(u);
     }
     group_unref(j);
@@ -404,11 +404,11 @@ void gb_upload_group_free(struct gb_upload_group *j) {
 
 /* --- a group of downloads ----------------------------------------------------------------------------------------- */
 
-/* Buffers whose downloads are open at once: enough that small ones, too, are under way while others are sent. */
+/* Downloads that are open at the same time: enough that small buffers, too, are copied while others are sent. */
 #define AHEAD 4
 
 struct item {
-    struct gb_content *content; /* a reference; NULL: no write so far */
+    struct gb_content *content; /* a reference; NULL: not yet written */
     enum gb_kind kind;
     uint64_t bytes;
 };
@@ -417,18 +417,18 @@ struct gb_download_group {
     struct gb_session *session;
     struct gb_core_stream *stream; /* used */
     struct gb_waker waker;
-    struct gb_buffer_rec *recs; /* until the start */
+    struct gb_buffer_rec *recs; /* NULL after the start */
     struct item *items;
     size_t count;
     bool started;
-    size_t next; /* the first whose download was not opened */
+    size_t next; /* the first item whose download was not opened */
     struct {
         struct gb_download *download;
         uint64_t left; /* to be sent */
-    } open[AHEAD];     /* from `first` on, round */
+    } open[AHEAD];     /* a ring that begins at `first` */
     unsigned first;
     unsigned opened;
-    struct gb_transfer_times done; /* of those that ended */
+    struct gb_transfer_times done; /* of downloads that have ended */
 };
 
 size_t gb_download_group_count(const struct gb_download_group *group) {
@@ -448,7 +448,7 @@ static void drop_records(struct gb_download_group *b) {
     b->recs = NULL;
 }
 
-/* --- opening ------------------------------------------------------------------------------------------------------ */
+/* --- opening downloads -------------------------------------------------------------------------------------------- */
 
 static int hold_locked(struct gb_download_group *b, const struct gb_name *name, bool lenient, struct gb_error *err) {
     struct item *item = &b->items[b->count];
@@ -533,7 +533,7 @@ int gb_download_group_start(struct gb_download_group *b, const size_t *order, st
 
 /* --- the bytes of downloads --------------------------------------------------------------------------------------- */
 
-/* 1: one more is open, the last; 0: there is none; -1. */
+/* Opens the next download that has bytes, behind the others. Returns 1; 0 if none is left; -1. */
 static int open_next(struct gb_download_group *b, struct gb_error *err) {
     unsigned at = (b->first + b->opened) % AHEAD;
     struct gb_download *d;
@@ -558,8 +558,8 @@ static struct gb_download *opened(const struct gb_download_group *b, unsigned i)
     return b->open[(b->first + i) % AHEAD].download;
 }
 
-/* Once all copies of one are queued, those of the next follow. */
-static void look_ahead(struct gb_download_group *b) {
+/* If all copies of a download are queued, queues copies of the next one. */
+static void queue_ahead(struct gb_download_group *b) {
     unsigned i = 0;
 
     while (!opened(b, i)->direct && opened(b, i)->queued == opened(b, i)->length) {
@@ -579,7 +579,7 @@ int gb_download_group_next(struct gb_download_group *b, const void **ret_ptr, si
     if (r > 0)
         r = gb_download_next(opened(b, 0), ret_ptr, ret_n, err);
     if (r >= 0)
-        look_ahead(b);
+        queue_ahead(b);
     return r;
 }
 

@@ -208,7 +208,7 @@ static int queue(struct gb_upload *u, struct gb_error *err) {
         u->usable = gb_event_pool_take(&u->t.device->events, err);
     if (!u->usable || gb_event_record(be, u->usable->event, stream, err) < 0)
         return -1;
-    return gb_look_watch(be, u->usable->event, gathered, u, err);
+    return gb_poll_watch(be, u->usable->event, gathered, u, err);
 }
 
 /* After a failure the memory is freed in the order of the stream, behind all queued work. */

@@ -1,4 +1,6 @@
-/* Multipart uploads: found, listed, ended; and the target, the upload that owns memory, quota and commit. */
+/* Multipart uploads: the list of a session's, and the target of each, the upload that owns memory, quota and commit. A
+ * session lists an open one until it ends, and remembers a completed one for clients that missed the reply. Handlers,
+ * the housekeeper and parts.c call this. */
 #include "core/transfer/multipart.h"
 
 #include <inttypes.h>
@@ -11,13 +13,7 @@
 #include "base/thread.h"
 #include "core/public/upload.h"
 
-static void multipart_look(struct gb_multipart *multipart);
-
-/* --- multipart ---------------------------------------------------------------------------------------------------- */
-
-/* The multipart uploads of a session: found by id, listed, counted, forgotten when nothing has come for a while. */
-
-/* --- one ---------------------------------------------------------------------------------------------------------- */
+/* --- making ------------------------------------------------------------------------------------------------------- */
 
 struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart) {
     atomic_fetch_add(&multipart->refs, 1);
@@ -45,7 +41,7 @@ static int enroll_locked(struct gb_session *s, struct gb_multipart *multipart, s
     if (s->multiparts_open >= max)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED,
                             "session \"%s\" has %llu open uploads, the permitted number (--max-uploads)",
-                            gb_session_told(s)->s, (unsigned long long)s->multiparts_open);
+                            gb_session_client_name(s)->s, (unsigned long long)s->multiparts_open);
     if (gb_idlist_put(&s->multiparts, multipart->number, multipart) < 0)
         return gb_no_memory(err);
     s->multiparts_open++;
@@ -67,7 +63,7 @@ int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params
 
     if (!multipart) {
         gb_session_unref(s);
-        return gb_no_memory(err); /* unless it was something else */
+        return gb_no_memory(err); /* the first error stays */
     }
     atomic_init(&multipart->refs, 1);
     multipart->core = core;
@@ -89,7 +85,7 @@ int gb_multipart_new(struct gb_core *core, const struct gb_upload_params *params
     return 0;
 }
 
-/* It is no longer one of those that are open. */
+/* Takes the multipart upload out of the number of open ones. The session's lock is held. */
 static void uncount_locked(struct gb_multipart *multipart) {
     multipart->session->multiparts_open -= multipart->counted;
     multipart->counted = false;
@@ -99,7 +95,7 @@ static void uncount_locked(struct gb_multipart *multipart) {
 }
 
 /* Takes the multipart upload out of the list and drops the list's reference. */
-static void multipart_withdraw(struct gb_multipart *multipart) {
+static void withdraw(struct gb_multipart *multipart) {
     struct gb_session *s = multipart->session;
     bool listed;
 
@@ -114,10 +110,11 @@ static void multipart_withdraw(struct gb_multipart *multipart) {
         gb_multipart_unref(multipart);
 }
 
-/* --- what they hold ----------------------------------------------------------------------------------------------- */
+/* --- the bytes that they hold ------------------------------------------------------------------------------------- */
 
-/* Count and release the bytes that it holds, against the limit on all multipart uploads. Errors: LIMIT_REACHED. */
-static int multipart_hold(struct gb_multipart *multipart, uint64_t bytes, struct gb_error *err) {
+/* Counts the bytes that the multipart upload holds, against the limit of all. Returns 0 or -1. Errors:
+ * LIMIT_REACHED. */
+static int hold_bytes(struct gb_multipart *multipart, uint64_t bytes, struct gb_error *err) {
     struct gb_core *core = multipart->core;
     uint64_t max = core->config.multipart_bytes_max ? core->config.multipart_bytes_max : GB_UNLIMITED;
     uint64_t held = atomic_fetch_add(&core->multipart_bytes, bytes);
@@ -137,7 +134,7 @@ static int multipart_hold(struct gb_multipart *multipart, uint64_t bytes, struct
     return 0;
 }
 
-static void multipart_release(struct gb_multipart *multipart) {
+static void release_bytes(struct gb_multipart *multipart) {
     struct gb_session *s = multipart->session;
     uint64_t bytes;
 
@@ -149,7 +146,7 @@ static void multipart_release(struct gb_multipart *multipart) {
     atomic_fetch_sub(&multipart->core->multipart_bytes, bytes);
 }
 
-/* Completed ones that are listed; the first of them in *ret with a reference. */
+/* The number of completed ones that are listed. *ret: the first of them with a reference, or NULL. */
 static size_t count_done_locked(struct gb_session *s, struct gb_multipart **ret) {
     struct gb_multipart *multipart;
     int64_t at = 0;
@@ -170,18 +167,18 @@ static size_t count_done_locked(struct gb_session *s, struct gb_multipart **ret)
 }
 
 /* Takes a completed multipart upload out of the open ones and remembers it. The oldest remembered ones are dropped. */
-static void multipart_remember(struct gb_multipart *multipart) {
+static void remember(struct gb_multipart *multipart) {
     struct gb_session *s = multipart->session;
     struct gb_multipart *oldest = NULL;
     size_t count;
 
-    multipart_release(multipart);
+    release_bytes(multipart);
     pthread_mutex_lock(&s->lock);
     uncount_locked(multipart);
     count = count_done_locked(s, &oldest);
     pthread_mutex_unlock(&s->lock);
     if (count > GB_MULTIPARTS_DONE_MAX)
-        multipart_withdraw(oldest);
+        withdraw(oldest);
     gb_multipart_unref(oldest);
 }
 
@@ -222,7 +219,7 @@ struct gb_multipart *gb_multipart_find(struct gb_core *core, const struct gb_nam
     return multipart;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t ttl_s(const struct gb_core *core) {
     return core->config.multipart_ttl_s ? core->config.multipart_ttl_s : GB_MULTIPART_TTL_S;
@@ -291,7 +288,7 @@ int gb_multipart_check_locked(struct gb_multipart *multipart, struct gb_error *e
     return gb_multipart_not_found(err);
 }
 
-static void look(struct gb_multipart *multipart, struct gb_multipart_view *ret) {
+static void view_and_unref(struct gb_multipart *multipart, struct gb_multipart_view *ret) {
     pthread_mutex_lock(&multipart->lock);
     gb_multipart_view_locked(multipart, ret);
     pthread_mutex_unlock(&multipart->lock);
@@ -304,7 +301,7 @@ int gb_multipart_get(struct gb_core *core, const struct gb_name *session, const 
 
     if (!multipart)
         return -1;
-    look(multipart, ret);
+    view_and_unref(multipart, ret);
     return 0;
 }
 
@@ -331,7 +328,7 @@ int gb_multipart_list(struct gb_core *core, const struct gb_name *session, struc
     if (!s)
         return -1;
     for (n = 0; n < page->limit && r == 0 && (multipart = after(s, view.number)); n++) {
-        look(multipart, &view);
+        view_and_unref(multipart, &view);
         r = visit(arg, &view, err);
     }
     if (r == 0) {
@@ -343,7 +340,7 @@ int gb_multipart_list(struct gb_core *core, const struct gb_name *session, struc
     return r;
 }
 
-/* --- those that are idle or orphaned ------------------------------------------------------------------------------ */
+/* --- expiry ------------------------------------------------------------------------------------------------------- */
 
 static bool idle(struct gb_multipart *multipart) {
     uint64_t idle_ns;
@@ -366,7 +363,7 @@ void gb_multiparts_expire(struct gb_session *s) {
         at = multipart->number;
         if (idle(multipart)) {
             gb_multipart_end(multipart, &why);
-            multipart_withdraw(multipart); /* a completed one is forgotten */
+            withdraw(multipart); /* a completed one is forgotten */
         }
         gb_multipart_unref(multipart);
     }
@@ -377,14 +374,10 @@ void gb_multiparts_end(struct gb_session *s, const struct gb_error *why) {
 
     while ((multipart = after(s, 0))) {
         gb_multipart_end(multipart, why);
-        multipart_withdraw(multipart);
+        withdraw(multipart);
         gb_multipart_unref(multipart);
     }
 }
-
-/* --- target ------------------------------------------------------------------------------------------------------- */
-
-/* A multipart upload's memory, from the reservation to the commit or the end. */
 
 /* --- waiting calls ------------------------------------------------------------------------------------------------ */
 
@@ -423,7 +416,8 @@ void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipar
     gb_core_leave(multipart->core);
 }
 
-void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waiter *list, const struct gb_error *error) {
+void gb_multipart_finish_calls(struct gb_multipart *multipart, struct gb_multipart_waiter *list,
+                               const struct gb_error *error) {
     struct gb_multipart_waiter *next;
 
     for (; list; list = next) {
@@ -435,9 +429,10 @@ void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waite
 
 /* --- the role of a target ----------------------------------------------------------------------------------------- */
 
-/* A target receives no bytes itself: it holds the memory and the quota, and commits when all of its parts are there. */
+/* A target receives no bytes itself. It holds the memory and the quota, and commits when all of its parts have
+ * arrived. */
 
-/* The commit failed and changed nothing: the client may try it again. */
+/* The commit failed and changed nothing, so the client may try it again. */
 static void refuse(struct gb_upload *u, const struct gb_error *error) {
     struct gb_multipart *multipart = u->owner;
 
@@ -481,11 +476,11 @@ static void behind_frees(struct gb_task *task) {
     end_waiters = multipart->end_waiters;
     multipart->end_waiters = NULL;
     pthread_mutex_unlock(&multipart->lock);
-    gb_multipart_tell(multipart, end_waiters, NULL);
+    gb_multipart_finish_calls(multipart, end_waiters, NULL);
     gb_multipart_unref(multipart);
 }
 
-/* The memory that bytes described which were taken back is free: others may come. */
+/* The memory of a description that was taken back is free, so other bytes may come. */
 static void behind_retracts(struct gb_task *task) {
     struct gb_multipart *multipart = gb_container_of(task, struct gb_multipart, task);
     struct gb_multipart_waiter *drained;
@@ -494,7 +489,7 @@ static void behind_retracts(struct gb_task *task) {
     multipart->retracts = false;
     gb_multipart_appended_locked(multipart, &drained);
     pthread_mutex_unlock(&multipart->lock);
-    gb_multipart_tell(multipart, drained, NULL);
+    gb_multipart_finish_calls(multipart, drained, NULL);
     gb_multipart_unref(multipart);
 }
 
@@ -522,15 +517,15 @@ static void gone(struct gb_upload *u) {
     gb_upload_count_failure(u);
     free_check(&multipart->end_check);
     gb_upload_dispose(u);
-    multipart_release(multipart);
+    release_bytes(multipart);
     multipart->task.run = retracts ? behind_retracts : behind_frees;
-    gb_lane_post(&device->lane, &multipart->task); /* the free of its memory is ahead on the lane */
+    gb_lane_post(&device->lane, &multipart->task); /* runs after the free of its memory */
 }
 
 static const struct gb_upload_role target_role = {
     .complete = complete, .committed = gb_upload_count, .gone = gone, .from_client = true};
 
-/* 1: bytes may be written into its memory; 0: wake follows; -1. */
+/* Returns 1 if bytes may be written into the target's memory; 0: wake follows; -1. */
 static int opened(struct gb_upload *target, struct gb_error *err) {
     int r;
 
@@ -557,8 +552,8 @@ static void result_done(struct gb_call *call) {
     gb_buffer_rec_done(&gb_container_of(call, struct gb_multipart_call, base)->buffer);
 }
 
-/* 1: the call has the result; 0: not yet, wake follows; -1: failed; when it was refused alone, it may be tried
- * again. */
+/* Returns 1 if the call has the result; 0: wake follows; -1: the commit failed, and may be tried again if refused() is
+ * true. */
 static int outcome(struct gb_multipart *multipart, struct gb_multipart_call *call, struct gb_error *err) {
     if (refused(multipart)) {
         *err = multipart->refused;
@@ -568,7 +563,7 @@ static int outcome(struct gb_multipart *multipart, struct gb_multipart_call *cal
     return gb_upload_result(multipart->target, &call->buffer, &call->created, &call->times, err);
 }
 
-void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check) {
+void gb_multipart_prepare_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check) {
     struct gb_upload *target = multipart->target;
 
     free_check(&multipart->end_check);
@@ -583,17 +578,10 @@ void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_bu
     pthread_mutex_unlock(&target->t.lock);
 }
 
-void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    (void)gb_upload_end(target, &err); /* a failure is recorded in the target */
-    multipart_look(multipart);
-}
-
 /* --- progress of the target --------------------------------------------------------------------------------------- */
 
-/* Takes the target's progress over into the state. *ret_call: the call that ends with it, which is taken; NULL: none.
- * *ret_dead: the target has failed for good. The lock is held. Returns false if there is no progress. */
+/* Sets the state by the target's. Takes the call that ends with it into *ret_call. *ret_dead: the target has failed for
+ * good. The lock is held. Returns false if the target made no progress. */
 static bool progress_locked(struct gb_multipart *multipart, struct gb_multipart_call **ret_call, bool *ret_dead,
                             struct gb_error *err) {
     struct gb_upload *target = multipart->target;
@@ -625,25 +613,25 @@ static bool progress_locked(struct gb_multipart *multipart, struct gb_multipart_
     return true;
 }
 
-/* Handles progress of the target: called when the target may have opened, committed or failed. */
-static void multipart_look(struct gb_multipart *multipart) {
+/* Handles the target's progress: called when it may have opened, committed or failed. */
+static void check_progress(struct gb_multipart *multipart) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *target;
     struct gb_multipart_call *call = NULL;
     bool dead = false;
-    bool news;
+    bool progress;
     bool done;
 
     pthread_mutex_lock(&multipart->lock);
     target = multipart->target;
-    news = progress_locked(multipart, &call, &dead, &err);
-    done = news && multipart->state == GB_MULTIPART_DONE;
+    progress = progress_locked(multipart, &call, &dead, &err);
+    done = progress && multipart->state == GB_MULTIPART_DONE;
     pthread_mutex_unlock(&multipart->lock);
-    if (!news)
+    if (!progress)
         return;
     gb_multipart_ref(multipart);
     if (done) {
-        multipart_remember(multipart);
+        remember(multipart);
         gb_upload_free(target);
     }
     if (dead)
@@ -653,8 +641,15 @@ static void multipart_look(struct gb_multipart *multipart) {
     gb_multipart_unref(multipart);
 }
 
+void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    (void)gb_upload_end(target, &err); /* a failure is recorded in the target */
+    check_progress(multipart);
+}
+
 static void woken(void *arg) {
-    multipart_look(arg);
+    check_progress(arg);
 }
 
 int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_upload_params *params,
@@ -662,7 +657,7 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
     struct gb_upload_params p = *params;
     struct gb_upload *target;
 
-    if (multipart_hold(multipart, p.bytes, err) < 0)
+    if (hold_bytes(multipart, p.bytes, err) < 0)
         return -1;
     p.session = multipart->session;
     p.fresh = true;
@@ -671,7 +666,7 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
     gb_multipart_ref(multipart);
     target = gb_upload_make(multipart->core, &p, &target_role, multipart, err);
     if (!target) {
-        multipart_release(multipart);
+        release_bytes(multipart);
         gb_multipart_unref(multipart);
         return -1;
     }
@@ -687,8 +682,8 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
         target = NULL;
     }
     pthread_mutex_unlock(&multipart->lock);
-    gb_upload_free(target); /* not NULL: the multipart upload has ended meanwhile */
-    multipart_look(multipart);
+    gb_upload_free(target); /* NULL, unless the multipart upload has ended meanwhile */
+    check_progress(multipart);
     return 0;
 }
 
@@ -714,7 +709,7 @@ static void cut_all_locked(struct gb_multipart *multipart, const struct gb_error
     }
 }
 
-/* Returns false if the multipart upload is done or has ended already. The lock is held. */
+/* Sets the state ENDED. Returns false if the multipart upload is done or has ended already. The lock is held. */
 static bool end_locked(struct gb_multipart *multipart, const struct gb_error *why) {
     if (multipart->state == GB_MULTIPART_DONE || multipart->state == GB_MULTIPART_ENDED)
         return false;
@@ -724,7 +719,8 @@ static bool end_locked(struct gb_multipart *multipart, const struct gb_error *wh
     return true;
 }
 
-/* Returns false without effect if it is done, has ended or, with opening, waits for no memory any more. */
+/* Ends the multipart upload. opening: only if it waits for memory. Returns false, without effect, if it is done, has
+ * ended or, with opening, has its memory. */
 static bool end(struct gb_multipart *multipart, const struct gb_error *why, bool opening) {
     struct gb_multipart_waiter *drain_waiters = NULL;
     struct gb_error gone = GB_ERROR_INIT;
@@ -745,11 +741,11 @@ static bool end(struct gb_multipart *multipart, const struct gb_error *why, bool
     pthread_mutex_unlock(&multipart->lock);
     if (!ends)
         return false;
-    multipart_withdraw(multipart);
+    withdraw(multipart);
     gb_upload_free(target);
-    /* Status queries get 404; writers get the cause. */
+    /* Queries of the offset get 404; writers get the cause. */
     gb_multipart_not_found(&gone);
-    gb_multipart_tell(multipart, drain_waiters, &gone);
+    gb_multipart_finish_calls(multipart, drain_waiters, &gone);
     if (call)
         gb_multipart_finish_call(multipart, call, why);
     gb_core_changed(multipart->core);
@@ -767,7 +763,7 @@ static bool hold(void *arg) {
     return true;
 }
 
-/* While it waits for memory. */
+/* Cancels the call that begins the multipart upload, while that waits for memory. */
 static bool cancel_opening(void *arg, bool act) {
     struct gb_multipart *multipart = arg;
     struct gb_error why = GB_ERROR_INIT;
@@ -798,7 +794,7 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
             return;
         }
         pthread_mutex_lock(&multipart->lock);
-        call = multipart->call; /* unless it was told already: the session has ended */
+        call = multipart->call; /* NULL: the session has ended and finished the call */
         multipart->call = NULL;
         pthread_mutex_unlock(&multipart->lock);
         gb_multipart_end(multipart, &err);
@@ -815,7 +811,7 @@ void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *par
 
 /* --- deletion ----------------------------------------------------------------------------------------------------- */
 
-/* 1: the call waits until the memory is free; 0: there is none; -1. */
+/* Returns 1 if the call waits until the memory is free; 0 if there is no memory; -1. */
 static int start_delete(struct gb_multipart *multipart, struct gb_multipart_call *call, struct gb_error *err) {
     int r = 0;
 
@@ -844,7 +840,7 @@ void gb_multipart_delete(struct gb_core *core, const struct gb_name *session, co
     if (r >= 0) {
         gb_multipart_not_found(&why);
         gb_multipart_end(multipart, &why);
-        multipart_withdraw(multipart); /* a completed one is forgotten */
+        withdraw(multipart); /* a completed one is forgotten */
     }
     if (r <= 0) {
         gb_call_finish(&call->base, r < 0 ? &err : NULL);

@@ -45,12 +45,11 @@ struct gb_multipart {
     enum gb_multipart_state state;
     bool sealed; /* a commit was tried: only another commit or a deletion may follow */
     struct gb_upload *target;
-    struct gb_buffer_check
-        end_check;           /* evaluated at the commit besides the target's own; the target uses it while it commits */
-    struct gb_error refused; /* the error of the last commit, which may be tried again */
+    struct gb_buffer_check end_check; /* evaluated by the target's commit, besides the target's own */
+    struct gb_error refused;          /* the error of the last commit, which may be tried again */
     struct gb_ranges ranges;
     struct gb_part *parts; /* under way */
-    unsigned running;      /* the number of those that have not arrived */
+    unsigned running;      /* the number of parts that have not arrived */
     uint64_t touched_ns;
     uint64_t bytes; /* of the payload; from OPENING on */
     bool has_length;
@@ -61,10 +60,10 @@ struct gb_multipart {
     uint64_t skip;
     void *app;
     void (*free_app)(void *app);
-    bool append_locked;             /* a request appends, or its bytes are still being copied */
-    struct gb_append *append;       /* the append to wake; NULL: it was freed */
-    bool append_whole;              /* its bytes count when it has ended, or not at all */
-    bool retracts;                  /* the memory is being freed that the append described; its lock is kept for that */
+    bool append_locked;       /* a request appends, or its bytes are still being copied */
+    struct gb_append *append; /* the append to wake; NULL: it was freed */
+    bool append_whole;        /* the append's bytes count when it has ended, or not at all */
+    bool retracts;            /* memory that the append described is being freed; the append lock is kept until then */
     struct gb_multipart_call *call; /* the call that begins or completes the multipart upload */
     struct gb_hash_reader *reader;
     struct gb_multipart_waiter *drain_waiters;
@@ -82,7 +81,7 @@ struct gb_part {
     bool arrived; /* its range is recorded */
 };
 
-/* What an upload knew of itself before an append. */
+/* The state of a multipart upload before an append. */
 struct gb_append_before {
     size_t header_used;
     bool has_length;
@@ -95,7 +94,7 @@ struct gb_append {
     struct gb_waker waker;
     struct gb_append_before before;
     bool describes; /* the payload was described by its bytes */
-    bool discards;  /* what it brought is on its way out; this and the next one: the multipart upload's lock */
+    bool discards;  /* its bytes are being taken back; this and the next one: the multipart upload's lock */
     bool cut;
 };
 
@@ -112,7 +111,7 @@ struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart);
  * SESSION_NOT_FOUND, UPLOAD_NOT_FOUND. */
 struct gb_multipart *gb_multipart_find(struct gb_core *core, const struct gb_name *session, const char *id, bool use,
                                        struct gb_error *err);
-int gb_multipart_not_found(struct gb_error *err);
+int gb_multipart_not_found(struct gb_error *err); /* sets UPLOAD_NOT_FOUND; returns -1 */
 void gb_multipart_view_locked(struct gb_multipart *multipart, struct gb_multipart_view *ret);
 uint64_t gb_multipart_offset_locked(const struct gb_multipart *multipart);
 /* Returns 0 if the multipart upload is open for bytes; else -1 with the reason. */
@@ -120,26 +119,32 @@ int gb_multipart_check_locked(struct gb_multipart *multipart, struct gb_error *e
 
 /* --- the target --------------------------------------------------------------------------------------------------- */
 
+/* Makes the target and starts its allocation. Takes params->check.arg on success. Without locks. Returns 0 or -1. */
 int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_upload_params *params,
                               struct gb_error *err);
 /* Ends the multipart upload in any state. Has no effect if it is done or has ended. */
 void gb_multipart_end(struct gb_multipart *multipart, const struct gb_error *why);
 void gb_multipart_finish_call(struct gb_multipart *multipart, struct gb_multipart_call *call,
                               const struct gb_error *error);
-/* Puts the call into a list of waiting calls. Returns false when memory is exhausted. */
+/* Puts the call into a list of waiting calls. Returns false if memory is exhausted. */
 bool gb_multipart_wait_locked(struct gb_multipart_waiter **list, struct gb_multipart_call *call);
+/* Takes the calls that wait for the end of an append into *ret, unless the append lock is held. The lock is held. */
 void gb_multipart_drained_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
 /* Releases the append lock, unless memory that the append described is still to be freed. Wakes an append that waits
  * for that. *ret: as gb_multipart_drained_locked. */
 void gb_multipart_appended_locked(struct gb_multipart *multipart, struct gb_multipart_waiter **ret);
-/* Takes the description back: the bytes to come decide again. Returns the target, which is freed without the lock. */
+/* Takes the description back, so that the next bytes describe the payload again. The lock is held. Returns the target,
+ * which the caller frees without the lock. */
 struct gb_upload *gb_multipart_retract_locked(struct gb_multipart *multipart);
-void gb_multipart_tell(struct gb_multipart *multipart, struct gb_multipart_waiter *list, const struct gb_error *error);
+/* Finishes all calls of the list and frees it. Without locks. */
+void gb_multipart_finish_calls(struct gb_multipart *multipart, struct gb_multipart_waiter *list,
+                               const struct gb_error *error);
 
 /* Prepares the commit when all bytes have arrived: gives the target its length, checksum and key. Takes over check,
  * which may be NULL. The lock is held. */
-void gb_multipart_feed_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check);
-/* Commits the target after gb_multipart_feed_locked. The caller holds a reference to target. The lock is not held. */
+void gb_multipart_prepare_locked(struct gb_multipart *multipart, const struct gb_buffer_check *check);
+/* Commits the target after gb_multipart_prepare_locked. The caller holds a reference to target. The lock is not
+ * held. */
 void gb_multipart_commit(struct gb_multipart *multipart, struct gb_upload *target);
 
 /* --- parts.c ------------------------------------------------------------------------------------------------------ */

@@ -1,18 +1,100 @@
-/* How bytes come to a multipart upload: in parts, or appended; and how it is completed. */
+/* The bytes of a multipart upload: parts in any order, or appends in sequence; and the checks before its commit. A part
+ * is an upload into the target's memory, whose end records a range. Handlers call this. */
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "core/transfer/multipart.h"
 
-/* --- part --------------------------------------------------------------------------------------------------------- */
-
-/* A part: an upload into the memory of a multipart upload. */
-
-static const struct gb_upload_role part_role;
-
 static struct gb_part *part_of(struct gb_upload *upload) {
     return (struct gb_part *)upload;
 }
+
+/* --- the end of a part -------------------------------------------------------------------------------------------- */
+
+static void count_times(struct gb_part *part) {
+    struct gb_core_transfer *t = &part->upload.t;
+    struct gb_core_transfer *whole = &part->target->t;
+    uint64_t copy_ns;
+    uint64_t queue_ns;
+
+    pthread_mutex_lock(&t->lock);
+    copy_ns = t->copy_ns;
+    queue_ns = t->queue_ns;
+    pthread_mutex_unlock(&t->lock);
+    pthread_mutex_lock(&whole->lock);
+    whole->copy_ns += copy_ns;
+    whole->queue_ns += queue_ns;
+    pthread_mutex_unlock(&whole->lock);
+}
+
+/* Records the part's bytes, and lets the next request append. The lock is held. */
+static void mark_locked(struct gb_part *part, uint64_t bytes, struct gb_multipart_waiter **ret_drained) {
+    struct gb_multipart *multipart = part->multipart;
+    const struct gb_upload *u = &part->upload;
+
+    gb_ranges_add(&multipart->ranges, u->plan.at, bytes, u->crc, part->multipart->appends);
+    multipart->touched_ns = gb_clock_ns();
+    multipart->running--;
+    part->arrived = true;
+    if (multipart->appends)
+        gb_multipart_appended_locked(multipart, ret_drained);
+    else
+        gb_multipart_drained_locked(multipart, ret_drained);
+}
+
+/* Records the range; a part has no commit of its own. */
+static void complete(struct gb_upload *u) {
+    struct gb_part *part = part_of(u);
+    struct gb_multipart_waiter *drained;
+
+    count_times(part);
+    pthread_mutex_lock(&part->multipart->lock);
+    mark_locked(part, u->filled, &drained);
+    pthread_mutex_unlock(&part->multipart->lock);
+    gb_multipart_finish_calls(part->multipart, drained, NULL);
+    gb_core_changed(u->t.core);
+    pthread_mutex_lock(&u->t.lock);
+    (void)gb_upload_step_locked(u, GB_UPLOAD_DONE);
+    gb_core_transfer_unlock_wake(&u->t);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* Takes the part out of the list. The bytes of an append that broke off count, unless the append counts as a whole or a
+ * copy failed. */
+static void leave(struct gb_part *part) {
+    struct gb_multipart *multipart = part->multipart;
+    struct gb_multipart_waiter *drained = NULL;
+    struct gb_upload *u = &part->upload;
+    struct gb_part **at;
+
+    if (!part->arrived && part->multipart->appends)
+        count_times(part);
+    pthread_mutex_lock(&multipart->lock);
+    for (at = &multipart->parts; *at != part; at = &(*at)->next)
+        continue;
+    *at = part->next;
+    if (!part->arrived && part->multipart->appends)
+        mark_locked(part, u->t.error.code == GB_OK && !multipart->append_whole ? u->filled : 0, &drained);
+    else if (!part->arrived)
+        multipart->running--;
+    multipart->touched_ns = gb_clock_ns();
+    pthread_mutex_unlock(&multipart->lock);
+    gb_multipart_finish_calls(multipart, drained, NULL);
+}
+
+static void gone(struct gb_upload *u) {
+    struct gb_part *part = part_of(u);
+    struct gb_multipart *multipart = part->multipart;
+    struct gb_upload *target = part->target;
+
+    leave(part);
+    gb_upload_dispose(u);
+    /* The target goes last, so that the memory is free when a call that waits for the end returns. */
+    gb_core_transfer_unref(&target->t);
+    gb_multipart_unref(multipart);
+}
+
+static const struct gb_upload_role part_role = {.complete = complete, .gone = gone};
 
 static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes) {
     struct gb_upload *target = multipart->target;
@@ -61,7 +143,7 @@ struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at
     return u;
 }
 
-/* --- begin -------------------------------------------------------------------------------------------------------- */
+/* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 static int check_range(const struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, struct gb_error *err) {
     if (bytes == 0)
@@ -87,7 +169,8 @@ static int check_others(const struct gb_multipart *multipart, uint64_t offset, u
     return 0;
 }
 
-/* What arrived there before is overwritten from now on. */
+/* Refuses a range that bytes have arrived in, unless the request replaces whole parts. Takes those out. Returns 0 or
+ * -1. */
 static int make_way(struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, bool replace,
                     struct gb_error *err) {
     if (multipart->ranges.count + multipart->running >= GB_MULTIPART_PARTS_MAX)
@@ -152,94 +235,7 @@ bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, c
     return arrived;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
-
-static void count_times(struct gb_part *part) {
-    struct gb_core_transfer *t = &part->upload.t;
-    struct gb_core_transfer *whole = &part->target->t;
-    uint64_t copy_ns;
-    uint64_t queue_ns;
-
-    pthread_mutex_lock(&t->lock);
-    copy_ns = t->copy_ns;
-    queue_ns = t->queue_ns;
-    pthread_mutex_unlock(&t->lock);
-    pthread_mutex_lock(&whole->lock);
-    whole->copy_ns += copy_ns;
-    whole->queue_ns += queue_ns;
-    pthread_mutex_unlock(&whole->lock);
-}
-
-/* Under the lock: its bytes count now, and the next one may append. */
-static void mark_locked(struct gb_part *part, uint64_t bytes, struct gb_multipart_waiter **ret_drained) {
-    struct gb_multipart *multipart = part->multipart;
-    const struct gb_upload *u = &part->upload;
-
-    gb_ranges_add(&multipart->ranges, u->plan.at, bytes, u->crc, part->multipart->appends);
-    multipart->touched_ns = gb_clock_ns();
-    multipart->running--;
-    part->arrived = true;
-    if (multipart->appends)
-        gb_multipart_appended_locked(multipart, ret_drained);
-    else
-        gb_multipart_drained_locked(multipart, ret_drained);
-}
-
-/* Instead of a commit. */
-static void complete(struct gb_upload *u) {
-    struct gb_part *part = part_of(u);
-    struct gb_multipart_waiter *drained;
-
-    count_times(part);
-    pthread_mutex_lock(&part->multipart->lock);
-    mark_locked(part, u->filled, &drained);
-    pthread_mutex_unlock(&part->multipart->lock);
-    gb_multipart_tell(part->multipart, drained, NULL);
-    gb_core_changed(u->t.core);
-    pthread_mutex_lock(&u->t.lock);
-    (void)gb_upload_step_locked(u, GB_UPLOAD_DONE);
-    gb_core_transfer_unlock_wake(&u->t);
-    gb_core_transfer_unref(&u->t);
-}
-
-/* Takes the part out of the list. What came of one that keeps its bytes counts, unless it counts as a whole or a copy
- * failed. */
-static void leave(struct gb_part *part) {
-    struct gb_multipart *multipart = part->multipart;
-    struct gb_multipart_waiter *drained = NULL;
-    struct gb_upload *u = &part->upload;
-    struct gb_part **at;
-
-    if (!part->arrived && part->multipart->appends)
-        count_times(part);
-    pthread_mutex_lock(&multipart->lock);
-    for (at = &multipart->parts; *at != part; at = &(*at)->next)
-        continue;
-    *at = part->next;
-    if (!part->arrived && part->multipart->appends)
-        mark_locked(part, u->t.error.code == GB_OK && !multipart->append_whole ? u->filled : 0, &drained);
-    else if (!part->arrived)
-        multipart->running--;
-    multipart->touched_ns = gb_clock_ns();
-    pthread_mutex_unlock(&multipart->lock);
-    gb_multipart_tell(multipart, drained, NULL);
-}
-
-static void gone(struct gb_upload *u) {
-    struct gb_part *part = part_of(u);
-    struct gb_multipart *multipart = part->multipart;
-    struct gb_upload *target = part->target;
-
-    leave(part);
-    gb_upload_dispose(u);
-    /* The target goes last: a call that waits for the end of the multipart upload finds the memory given back. */
-    gb_core_transfer_unref(&target->t);
-    gb_multipart_unref(multipart);
-}
-
-static const struct gb_upload_role part_role = {.complete = complete, .gone = gone};
-
-static int look(struct gb_multipart *multipart, struct gb_multipart_view *ret, struct gb_error *err) {
+static int view_open(struct gb_multipart *multipart, struct gb_multipart_view *ret, struct gb_error *err) {
     int r = 1;
 
     pthread_mutex_lock(&multipart->lock);
@@ -265,15 +261,13 @@ int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipar
     if (!done)
         return r;
     *ret_crc = part->crc;
-    return ret_view ? look(part_of(part)->multipart, ret_view, err) : 1;
+    return ret_view ? view_open(part_of(part)->multipart, ret_view, err) : 1;
 }
 
-/* --- append ------------------------------------------------------------------------------------------------------- */
-
-/* Appending to a multipart upload: one request at a time. Bytes that came before a connection broke are kept, unless
- * they are to be compared with a digest first. */
-
 /* --- the append lock ---------------------------------------------------------------------------------------------- */
+
+/* One request appends at a time. Bytes that came before a connection broke are kept, unless they are to be compared
+ * with a digest first. */
 
 static struct gb_append *append_new(struct gb_multipart *multipart, struct gb_waker waker, struct gb_error *err) {
     struct gb_append *a = calloc(1, sizeof(*a));
@@ -377,7 +371,7 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
     pthread_mutex_lock(&multipart->lock);
     if (multipart->append == a) {
         multipart->append = NULL;
-        /* If there is a part, or memory of it, the end of that releases the append lock. */
+        /* A part, or memory that is being freed, keeps the append lock until its end. */
         multipart->append_locked = multipart->append_locked && (a->part || a->discards);
         multipart->touched_ns = gb_clock_ns();
         gb_multipart_drained_locked(multipart, &settled);
@@ -387,7 +381,7 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
         (void)gb_upload_flush(a->part, NULL);
         gb_upload_free(a->part);
     }
-    gb_multipart_tell(multipart, settled, NULL);
+    gb_multipart_finish_calls(multipart, settled, NULL);
     if (spoiled) {
         gb_multipart_not_found(&why);
         gb_multipart_end(multipart, &why);
@@ -396,7 +390,7 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
     gb_multipart_unref(multipart);
 }
 
-/* --- as a whole --------------------------------------------------------------------------------------------------- */
+/* --- appends that count as a whole -------------------------------------------------------------------------------- */
 
 void gb_append_whole(struct gb_append *append) {
     struct gb_multipart *multipart = append->multipart;
@@ -434,7 +428,7 @@ bool gb_append_discarded(struct gb_append *a) {
     return discarded;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
 void *gb_append_app(struct gb_append *append) {
     return append->multipart->app;
@@ -471,7 +465,7 @@ int gb_append_length(struct gb_append *append, uint64_t length, struct gb_error 
     return r;
 }
 
-/* -1: another request cut the append off, or the multipart upload has ended. The lock is held. */
+/* Returns 0; -1 if another request cut the append off, or the multipart upload has ended. The lock is held. */
 static int alive_locked(struct gb_append *a, struct gb_error *err) {
     if (a->multipart->state == GB_MULTIPART_ENDED)
         return gb_error_move(err, &a->multipart->why);
@@ -481,7 +475,7 @@ static int alive_locked(struct gb_append *a, struct gb_error *err) {
     return 0;
 }
 
-/* --- before it is known what it is -------------------------------------------------------------------------------- */
+/* --- the header prefix -------------------------------------------------------------------------------------------- */
 
 int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct gb_multipart *multipart = append->multipart;
@@ -527,7 +521,7 @@ int gb_append_describe(struct gb_append *append, const struct gb_upload_params *
 
 /* --- the payload -------------------------------------------------------------------------------------------------- */
 
-/* 1: there is a part; 0: memory is still being got; -1. */
+/* Returns 1 if the append has a part; 0 while memory is being allocated; -1. The lock is held. */
 static int part_locked(struct gb_append *a, struct gb_error *err) {
     struct gb_multipart *multipart = a->multipart;
     uint64_t at;
@@ -554,7 +548,8 @@ static int need_part(struct gb_append *a, struct gb_error *err) {
     return r;
 }
 
-/* The beginning of the payload that came with the header prefix. 1: all of that is in its place; 0: wait; -1. */
+/* Copies the payload's beginning, which came with the header prefix. Returns 1 if all of that is copied; 0: wake
+ * follows; -1. */
 static int push_prefix(struct gb_append *a, struct gb_error *err) {
     const struct gb_multipart *multipart = a->multipart;
     uint64_t at = a->part->plan.at + a->part->filled;
@@ -609,7 +604,7 @@ int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, st
     return r;
 }
 
-/* --- where it stands ---------------------------------------------------------------------------------------------- */
+/* --- the offset --------------------------------------------------------------------------------------------------- */
 
 void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, const char *id,
                         struct gb_multipart_call *call) {
@@ -641,9 +636,7 @@ void gb_multipart_drain(struct gb_core *core, const struct gb_name *session, con
     gb_multipart_unref(multipart);
 }
 
-/* --- complete ----------------------------------------------------------------------------------------------------- */
-
-/* The checks before a multipart upload's commit: all bytes are there, and they have the expected digests. */
+/* --- completing: digests ------------------------------------------------------------------------------------------ */
 
 /* Reads the memory of a multipart upload in state HASHING. The end of the multipart upload cuts the reading off; the
  * memory stays until then. */
@@ -654,8 +647,6 @@ struct inspection {
     struct gb_buffer_check check;
     struct gb_digest_set expected;
 };
-
-/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static void inspection_free(struct inspection *n) {
     if (!n)
@@ -701,14 +692,14 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
     if (error)
         err = *error;
     good = !error && compare(n, &err) == 0;
-    gb_download_free(reader->download, true); /* the memory is the target's alone again */
+    gb_download_free(reader->download, true); /* only the target holds the memory now */
     reader->download = NULL;
     pthread_mutex_lock(&multipart->lock);
     multipart->reader = NULL;
     if (multipart->state != GB_MULTIPART_HASHING) {
-        good = false; /* it was ended */
+        good = false; /* the multipart upload was ended */
     } else if (good) {
-        gb_multipart_feed_locked(multipart, &n->check);
+        gb_multipart_prepare_locked(multipart, &n->check);
         n->check = (struct gb_buffer_check){0};
     } else {
         multipart->state = GB_MULTIPART_OPEN;
@@ -753,7 +744,7 @@ static int open_memory(struct inspection *n, struct gb_error *err) {
         return gb_no_memory(err);
     }
     d->silent = true;
-    /* Managed memory that is in the CPU's hands: no copy may read it. */
+    /* No copy may read managed memory that is attached to the CPU. */
     d->direct = d->direct || u->attached;
     n->reader.download = d;
     n->reader.left = u->plan.bytes;
@@ -770,9 +761,9 @@ static void inspect(struct inspection *n) {
         gb_hash_reader_start(&n->reader);
 }
 
-/* --- the call that completes -------------------------------------------------------------------------------------- */
+/* --- completing: the call ----------------------------------------------------------------------------------------- */
 
-/* As the commit will ask again: but here nothing is lost yet. */
+/* Evaluates the check before the commit does, while a refusal changes nothing. Returns 0 or -1. */
 static int ask_check(struct gb_multipart *multipart, const struct gb_buffer_check *check, struct gb_error *err) {
     struct gb_session *s = multipart->session;
     struct gb_buffer *b;
@@ -787,7 +778,7 @@ static int ask_check(struct gb_multipart *multipart, const struct gb_buffer_chec
     return r;
 }
 
-/* 1: it may be committed; 0: bytes are missing; -1. */
+/* Returns 1 if the multipart upload may be committed; 0 if bytes are missing; -1. The lock is held. */
 static int completable_locked(struct gb_multipart *multipart, const struct gb_multipart_expected *expected,
                               struct gb_error *err) {
     uint32_t crc;
@@ -811,7 +802,7 @@ static int completable_locked(struct gb_multipart *multipart, const struct gb_mu
     return 1;
 }
 
-/* n: NULL when nothing is to be read. From 1 on check and n are the multipart upload's. */
+/* Starts the commit, or with n the reading before it. Returns 1, and takes check and n; 0 if bytes are missing; -1. */
 static int start(struct gb_multipart *multipart, const struct gb_buffer_check *check,
                  const struct gb_multipart_expected *expected, struct inspection *n, struct gb_multipart_call *call,
                  struct gb_error *err) {
@@ -831,7 +822,7 @@ static int start(struct gb_multipart *multipart, const struct gb_buffer_check *c
         n->target = target;
         n->check = check ? *check : (struct gb_buffer_check){0};
     } else if (r > 0) {
-        gb_multipart_feed_locked(multipart, check);
+        gb_multipart_prepare_locked(multipart, check);
     }
     pthread_mutex_unlock(&multipart->lock);
     if (r <= 0)

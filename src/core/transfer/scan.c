@@ -1,4 +1,6 @@
-/* Buffers that are read by the core itself: for a digest, and for what a scan finds in them. */
+/* Readings of buffers by the core itself, for checksums and digests. A hash reader is a download whose bytes are hashed
+ * in turns on a computing lane. A scan is a reading of a buffer as it is now; multipart uploads have readings of their
+ * own. */
 #include "core/transfer/scan.h"
 
 #include <stdlib.h>
@@ -11,10 +13,10 @@
 
 /* --- hash reader -------------------------------------------------------------------------------------------------- */
 
-#define TURN_BYTES (16u << 20) /* then others on the same lane have theirs */
+#define TURN_BYTES (16u << 20) /* then other readers of the same lane have their turns */
 #define PIECE_BYTES (256u << 10)
 
-/* Of the task. A wake comes at any time; while it runs, it makes it run once more. */
+/* The state of the task. A wake may come at any time; a wake of a running task makes it run once more. */
 enum { IDLE, POSTED, RUNNING, WOKEN };
 
 /* --- the turns ---------------------------------------------------------------------------------------------------- */
@@ -31,7 +33,7 @@ static int add(struct gb_hash_reader *r, const void *at, size_t n, struct gb_err
     return 0;
 }
 
-static int may_go_on(struct gb_hash_reader *r, struct gb_error *err) {
+static int check_continue(struct gb_hash_reader *r, struct gb_error *err) {
     if (atomic_load(&r->core->closing))
         return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
     if (atomic_load(&r->cut))
@@ -39,7 +41,7 @@ static int may_go_on(struct gb_hash_reader *r, struct gb_error *err) {
     return 0;
 }
 
-/* 1: go on, in another turn unless nothing is left; 0: wake comes; -1. */
+/* Reads bytes for one turn. Returns 1, and another turn follows while bytes are left; 0: wake follows; -1. */
 static int read_some(struct gb_hash_reader *r, struct gb_error *err) {
     uint64_t turn = 0;
     const void *at;
@@ -47,12 +49,12 @@ static int read_some(struct gb_hash_reader *r, struct gb_error *err) {
     int got;
 
     while (r->left > 0 && turn < TURN_BYTES) {
-        if (may_go_on(r, err) < 0)
+        if (check_continue(r, err) < 0)
             return -1;
         got = gb_download_next(r->download, &at, &n, err);
         if (got <= 0)
             return got;
-        if (n > PIECE_BYTES) /* in the cache for the second reader */
+        if (n > PIECE_BYTES) /* few enough that the second hash finds them in the cache */
             n = PIECE_BYTES;
         if (add(r, at, n, err) < 0)
             return -1;
@@ -125,7 +127,7 @@ int gb_hash_reader_init(struct gb_hash_reader *r, struct gb_core *core, enum gb_
     return 0;
 }
 
-/* Hashed before the bytes. 0 or -1. */
+/* Adds n bytes to the digests, before those of the buffer. Returns 0 or -1. */
 static int hash_reader_head(struct gb_hash_reader *r, const void *head, size_t n, struct gb_error *err) {
     unsigned i;
 
@@ -148,8 +150,6 @@ void gb_hash_reader_done(struct gb_hash_reader *r) {
 
 /* --- scan --------------------------------------------------------------------------------------------------------- */
 
-/* A scan is a reading of what a buffer is now. */
-
 struct scan {
     struct gb_hash_reader reader; /* first */
     struct gb_core *core;
@@ -158,7 +158,7 @@ struct scan {
     struct gb_transaction transaction;
 };
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* --- the end of a scan -------------------------------------------------------------------------------------------- */
 
 static void release(struct scan *s) {
     gb_hash_reader_done(&s->reader);
@@ -180,7 +180,7 @@ static struct scan *scan_of(struct gb_transaction *transaction) {
     return gb_container_of(transaction, struct scan, transaction);
 }
 
-/* Only the bytes that were read get their checksum. */
+/* Refuses the checksum if the buffer no longer has the bytes that were read. Returns 0 or -1. */
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     const struct scan *s = scan_of(transaction);
     const struct gb_buffer_rec *read = &s->call->buffer;
@@ -199,12 +199,12 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
 static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct scan *s = scan_of(transaction);
 
-    /* What a dead device took while the database was busy stays taken. */
+    /* A state that a dead device set while the database was busy stays. */
     gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(s->session, b, &transaction->rec, b->content);
 }
 
-/* Whether it went in or not: what was read is true. */
+/* The scan succeeds even if the checksum was not stored. */
 static void filled_in(struct gb_transaction *transaction) {
     struct scan *s = scan_of(transaction);
 
@@ -236,7 +236,7 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
         if (reader->hash[i])
             gb_hash_get(reader->hash[i], &call->digest[i]);
     }
-    gb_download_free(reader->download, true); /* writers need not wait for the database */
+    gb_download_free(reader->download, true); /* so that writers need not wait for the database */
     reader->download = NULL;
     if (reader->sums && !call->had_crc32c)
         fill_in(s);
@@ -244,7 +244,7 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
         finish(s, NULL);
 }
 
-/* --- the beginning ------------------------------------------------------------------------------------------------ */
+/* --- the beginning of a scan -------------------------------------------------------------------------------------- */
 
 static void result_done(struct gb_call *call) {
     gb_buffer_rec_done(&gb_container_of(call, struct gb_scan_call, base)->buffer);

@@ -12,12 +12,12 @@ struct gb_hash_reader {
     atomic_bool cut;
     struct gb_core *core;
     enum gb_hash_reader_use use;
-    struct gb_download *download; /* the owner's to set before the start, and to free when it no longer reads */
+    struct gb_download *download; /* set by the owner before the start, and freed by it after the end */
     bool sums;                    /* the CRC32C too */
     struct gb_hash *hash[GB_DIGEST_ALGS];
-    uint64_t left; /* bytes; the owner's to set before the start */
+    uint64_t left; /* bytes; set by the owner before the start */
     uint32_t crc;
-    /* On the lane, once: all was read (error NULL), or why not. Nothing of the reading runs after that. */
+    /* Called once, on the lane, when all was read (error NULL) or the reading failed. It is the reading's last call. */
     void (*end)(struct gb_hash_reader *reader, const struct gb_error *error);
 };
 
@@ -27,7 +27,7 @@ int gb_hash_reader_init(struct gb_hash_reader *reader, struct gb_core *core, enu
                         unsigned digests, struct gb_error *err);
 void gb_hash_reader_start(struct gb_hash_reader *reader);
 void gb_hash_reader_wake(void *reader); /* the download's wake */
-/* [until end has begun] It ends soon, with an error. */
+/* Makes the reading end soon, with an error. [until end has begun] */
 void gb_hash_reader_cut(struct gb_hash_reader *reader);
 void gb_hash_reader_done(struct gb_hash_reader *reader); /* frees the download */
 

@@ -1,4 +1,5 @@
-/* What uploads and downloads share: a transfer, and copies through slots of staging memory. */
+/* What uploads and downloads share: a transfer, and copies through slots of staging memory. Every watch, slot grant and
+ * commit holds a reference, and the last reference destroys the transfer. The files of this folder call this. */
 #include "core/transfer/transfer.h"
 
 #include "base/clock.h"
@@ -83,9 +84,9 @@ void gb_core_transfer_fail(struct gb_core_transfer *t, const struct gb_error *er
 }
 
 int gb_core_transfer_check_locked(struct gb_core_transfer *t, bool reads, struct gb_error *err) {
-    bool goes_on = reads && atomic_load(&t->session->left);
+    bool reads_on = reads && atomic_load(&t->session->left);
 
-    if (t->error.code == GB_OK && atomic_load(&t->session->state) == GB_SESSION_DEAD && !goes_on)
+    if (t->error.code == GB_OK && atomic_load(&t->session->state) == GB_SESSION_DEAD && !reads_on)
         gb_session_alive(t->session, &t->error);
     if (t->error.code == GB_OK && gb_core_alive(t->core, &t->error) == 0)
         return 0;
@@ -97,7 +98,7 @@ void *gb_core_transfer_slot_locked(struct gb_core_transfer *t) {
 
     if (t->slot_waiting)
         return NULL;
-    /* Before standing in line: the grant may come at once and waits for the lock. */
+    /* These are set before standing in line, because the grant may come at once, and waits for the lock. */
     gb_core_transfer_ref(t);
     t->slot_waiting = t->slot_asked = true;
     slot = gb_slots_take(&t->core->slots, &t->waiter);
@@ -134,8 +135,6 @@ void gb_transfer_times(struct gb_core_transfer *t, struct gb_transfer_times *ret
 }
 
 /* --- staged copy -------------------------------------------------------------------------------------------------- */
-
-/* One slot and its copy. */
 
 void gb_staged_copy_whole(struct gb_staged_copy *f, enum gb_copy_direction direction, size_t bytes) {
     struct gb_core_transfer *t = f->transfer;
@@ -207,7 +206,7 @@ void gb_staged_copy_account(struct gb_staged_copy *f) {
 
     if (f->start) {
         f->times = (struct gb_copy_times){.queue_ns = 0};
-        /* A time that cannot be had is no reason to fail a transfer. */
+        /* A time that the device does not give fails no transfer. */
         gb_event_elapsed(be, f->start->event, f->end->event, &f->times.copy_ns, NULL);
         if (f->first)
             gb_event_elapsed(be, t->mark->event, f->start->event, &f->times.queue_ns, NULL);
@@ -247,7 +246,7 @@ static void settle(struct gb_task *task) {
     struct gb_staged_copy *f = gb_container_of(task, struct gb_staged_copy, task);
     struct gb_backend *be = f->transfer->core->backend;
 
-    /* Others use the lane, so it waits itself only where the device gives no other way. */
+    /* Others use the lane, so it waits for the stream only if the event cannot be watched. */
     if (f->end) {
         if (gb_event_record(be, f->end->event, f->stream, NULL) == 0 &&
             gb_watch(be, f->end->event, settled, f, NULL) == 0)

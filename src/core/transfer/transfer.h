@@ -14,17 +14,17 @@ struct gb_core_transfer {
     struct gb_core *core;
     struct gb_core_device *device;
     struct gb_session *session;
-    struct gb_core_stream *stream;                      /* a use of it, until the end; NULL: not known yet */
+    struct gb_core_stream *stream;                      /* a use of the stream; NULL: not known yet */
     void (*destroy)(struct gb_core_transfer *transfer); /* called when the last reference is dropped */
 
     pthread_mutex_t wake_lock; /* held while wake runs, which never runs after closing; recursive */
-    struct gb_waker waker;     /* without fn: closed */
+    struct gb_waker waker;     /* without fn: the transfer is closed */
 
     pthread_mutex_t lock; /* guards what follows, and the fields that name it */
     bool want_wake;
     bool wake_on_error; /* an error wakes even without want_wake */
     bool slot_waiting;  /* waits for a slot and holds a reference */
-    bool slot_asked;    /* has asked for one: closing leaves the line, whose lock all transfers share */
+    bool slot_asked;    /* has asked for a slot, so that closing leaves the line, whose lock all transfers share */
     struct gb_error error;
     struct gb_slot_waiter waiter;
     struct gb_ev *mark; /* when the first copy was queued */
@@ -48,8 +48,9 @@ void gb_core_transfer_unlock_wake(struct gb_core_transfer *transfer);
 /* Reports the error, records it unless the transfer has one already, and wakes as above. The lock is not held. */
 void gb_core_transfer_fail(struct gb_core_transfer *transfer, const struct gb_error *error);
 
-/* Checks that the transfer may go on. The lock is held. Returns 0; -1 with the transfer's error, or because the session
- * or the core has ended. One that reads goes on when its session has gone to another node: it holds the content. */
+/* Checks that the transfer may continue. The lock is held. Returns 0; -1 with the transfer's error, or because the
+ * session or the core has ended. A transfer that reads continues if its session has gone to another node, because it
+ * holds the content. */
 int gb_core_transfer_check_locked(struct gb_core_transfer *transfer, bool reads, struct gb_error *err);
 
 /* Takes a free slot. If none is free, the transfer waits in line, and the grant runs wake if want_wake is set. The lock
@@ -79,23 +80,24 @@ struct gb_staged_copy {
     struct gb_stream *stream;
     struct gb_ev *start;
     struct gb_ev *end;
-    struct gb_copy_sample *sample; /* where its times are kept, or come from; NULL: neither */
+    struct gb_copy_sample *sample; /* where its times are kept, or come from; may be NULL */
     struct gb_copy_times times;
-    bool sampled;  /* the times are those of another copy; there is no start */
+    bool sampled;  /* the times are those of another copy, and start is NULL */
     bool busy;     /* the transfer's lock */
     unsigned uses; /* of an upload: the copy, and the slot's way to the disk; the transfer's lock */
     struct gb_tee_piece piece;
-    bool first; /* of its transfer: the wait before it is the queue time */
+    bool first; /* the transfer's first copy; the wait before it is the queue time */
 };
 
 /* Record the events before and after work on the stream that is not one plain copy. The first copy of a transfer also
- * sets its mark. 0; -1: the slot may still be in use, see gb_staged_copy_abandon. */
+ * sets its mark. Return 0; -1: the slot may still be in use, see gb_staged_copy_abandon. */
 int gb_staged_copy_open(struct gb_staged_copy *copy, struct gb_stream *stream, struct gb_error *err);
 int gb_staged_copy_close(struct gb_staged_copy *copy, struct gb_error *err);
 /* Queues the copy of a box of the memory at place, packed at byte `at` of the slot. Called between open and close. */
 int gb_staged_copy_box(struct gb_staged_copy *copy, const struct gb_location *place, size_t at,
                        const struct gb_box *box, enum gb_copy_direction direction, struct gb_error *err);
-/* Says, before open, that the slot's bytes are all of the transfer: its times may be another's. */
+/* Declares, before open, that the slot has all bytes of the transfer, so that its times may be those of another
+ * copy. */
 void gb_staged_copy_whole(struct gb_staged_copy *copy, enum gb_copy_direction direction, size_t bytes);
 /* Queues the copy between the slot and the memory at place, with its open and close. Errors as open and close. */
 int gb_staged_copy_copy(struct gb_staged_copy *copy, const struct gb_location *place, enum gb_copy_direction direction,
@@ -104,7 +106,7 @@ int gb_staged_copy_copy(struct gb_staged_copy *copy, const struct gb_location *p
 /* Adds the times of a finished copy to its transfer. */
 void gb_staged_copy_account(struct gb_staged_copy *copy);
 
-/* Gives back the slot, if there is one, and the events. */
+/* Gives back the events, and the slot if the copy has one. */
 void gb_staged_copy_release(struct gb_staged_copy *copy);
 
 /* Cleans up a failed copy that has no watch. Takes over a reference to the transfer. When the stream has finished its

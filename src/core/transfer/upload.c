@@ -130,7 +130,7 @@ int gb_upload_watch(struct gb_upload *u, struct gb_ev *event, void (*fn)(void *a
     gb_upload_pend_locked(u);
     pthread_mutex_unlock(&u->t.lock);
     gb_core_transfer_ref(&u->t);
-    if (gb_look_watch(u->t.core->backend, event->event, fn, arg, err) == 0)
+    if (gb_poll_watch(u->t.core->backend, event->event, fn, arg, err) == 0)
         return 0;
     pthread_mutex_lock(&u->t.lock);
     gb_upload_pended_locked(u, NULL);
@@ -505,7 +505,7 @@ static int watch(struct gb_upload *u, struct gb_staged_copy *first, struct gb_st
     struct gb_staged_copy *next;
 
     last->covers_from = first;
-    if (gb_look_watch(u->t.core->backend, last->end->event, copied, last, &why) == 0)
+    if (gb_poll_watch(u->t.core->backend, last->end->event, copied, last, &why) == 0)
         return 0;
     gb_upload_fail(u, &why);
     for (; first; first = next) {

@@ -1,6 +1,6 @@
-/* A lock that is granted in the order of asking, and without a waiting thread: a change holds it from its validation
+/* A lock that is granted in the order of the requests, without a waiting thread. A change holds it from its validation
  * until the database has answered. The caller holds the mutex of the object that the lock belongs to; nothing here
- * takes one. */
+ * takes a mutex. */
 #ifndef GB_CORE_UTIL_FIFO_LOCK_H
 #define GB_CORE_UTIL_FIFO_LOCK_H
 
@@ -18,7 +18,8 @@ struct gb_fifo_lock {
     struct gb_fifo_waiter *last;
 };
 
-/* True: the lock is the caller's. False: the waiter stands in line, and a later gb_fifo_lock_release returns it. */
+/* Returns true if the caller has the lock. Else the waiter stands in line, and a later gb_fifo_lock_release returns
+ * it. */
 static inline bool gb_fifo_lock_acquire(struct gb_fifo_lock *fifo, struct gb_fifo_waiter *waiter) {
     waiter->next = NULL;
     if (!fifo->taken) {
@@ -33,7 +34,7 @@ static inline bool gb_fifo_lock_acquire(struct gb_fifo_lock *fifo, struct gb_fif
     return false;
 }
 
-/* Gives the lock up. Returns its new holder; NULL: the lock is free. */
+/* Releases the lock. Returns its new holder, or NULL if the lock is free. */
 static inline struct gb_fifo_waiter *gb_fifo_lock_release(struct gb_fifo_lock *fifo) {
     struct gb_fifo_waiter *waiter = fifo->first;
 

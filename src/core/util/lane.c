@@ -1,5 +1,5 @@
-/* Executors: lanes, which do one thing after another, lookouts for events, pools of events, and queues of what is
- * tried again. */
+/* Executors: lanes, which run one task after another, polling of events, pools of events, and queues of what is tried
+ * again. Nothing here knows sessions or buffers; tasks, waiters and events belong to their owners. */
 #include "core/util/lane.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* --- lane --------------------------------------------------------------------------------------------------------- */
 
-/* Waits for work and takes the lane. The next task; NULL when only `again` is due, or at the end with *ret_end set. */
+/* Waits for work and takes the lane. Returns the next task, or NULL if only retry is due; at the end sets *ret_end. */
 static struct gb_task *next_task(struct gb_lane *lane, bool ticking, bool *ret_end) {
     struct timespec until = gb_after_ms(GB_LANE_TICK_MS);
     struct gb_task *task;
@@ -128,15 +128,15 @@ void gb_lane_post(struct gb_lane *lane, struct gb_task *task) {
     pthread_mutex_unlock(&lane->lock);
 }
 
-/* --- look --------------------------------------------------------------------------------------------------------- */
+/* --- polling ------------------------------------------------------------------------------------------------------ */
 
 /* An event that is not done after this time is left to the backend. */
-#define LOOK_NS (60 * 1000)
+#define POLL_NS (60 * 1000)
 
-/* More are left to the backend at once. */
-#define LOOKS 64
+/* Events that a thread polls at the same time. Others are left to the backend at once. */
+#define POLLS 64
 
-struct look {
+struct poll {
     struct gb_backend *backend;
     struct gb_event *event;
     gb_watch_fn *fn;
@@ -147,56 +147,56 @@ struct look {
 static _Thread_local struct {
     bool begun;
     unsigned count;
-    struct look looks[LOOKS];
+    struct poll polls[POLLS];
 } turn;
 
-void gb_look_begin(void) {
+void gb_poll_begin(void) {
     turn.begun = true;
 }
 
-int gb_look_watch(struct gb_backend *backend, struct gb_event *event, gb_watch_fn *fn, void *arg,
+int gb_poll_watch(struct gb_backend *backend, struct gb_event *event, gb_watch_fn *fn, void *arg,
                   struct gb_error *err) {
-    if (!turn.begun || turn.count == LOOKS)
+    if (!turn.begun || turn.count == POLLS)
         return gb_watch(backend, event, fn, arg, err);
-    turn.looks[turn.count++] = (struct look){backend, event, fn, arg, gb_clock_ns()};
+    turn.polls[turn.count++] = (struct poll){backend, event, fn, arg, gb_clock_ns()};
     return 0;
 }
 
-/* Returns true if that one needs no further look. */
-static bool look(const struct look *l, uint64_t now_ns) {
+/* Returns true if the event needs no further poll. */
+static bool poll_event(const struct poll *p, uint64_t now_ns) {
     struct gb_error err = GB_ERROR_INIT;
     bool done = false;
 
-    if (gb_event_query(l->backend, l->event, &done, &err) < 0) {
-        l->fn(l->arg, &err);
+    if (gb_event_query(p->backend, p->event, &done, &err) < 0) {
+        p->fn(p->arg, &err);
         return true;
     }
     if (done) {
-        l->fn(l->arg, NULL);
+        p->fn(p->arg, NULL);
         return true;
     }
-    if (now_ns - l->since_ns < LOOK_NS)
+    if (now_ns - p->since_ns < POLL_NS)
         return false;
-    if (gb_watch(l->backend, l->event, l->fn, l->arg, &err) < 0)
-        l->fn(l->arg, &err);
+    if (gb_watch(p->backend, p->event, p->fn, p->arg, &err) < 0)
+        p->fn(p->arg, &err);
     return true;
 }
 
-/* A function that runs may add others, behind those that are looked at now. */
-bool gb_look_end(void) {
+/* A function that runs may add events, behind those that are polled now. */
+bool gb_poll_end(void) {
     uint64_t now_ns = turn.count > 0 ? gb_clock_ns() : 0;
     unsigned n = turn.count;
     unsigned kept = 0;
     unsigned i;
 
     for (i = 0; i < n; i++) {
-        struct look l = turn.looks[i];
+        struct poll p = turn.polls[i];
 
-        if (!look(&l, now_ns))
-            turn.looks[kept++] = l;
+        if (!poll_event(&p, now_ns))
+            turn.polls[kept++] = p;
     }
     for (; i < turn.count; i++)
-        turn.looks[kept++] = turn.looks[i];
+        turn.polls[kept++] = turn.polls[i];
     turn.count = kept;
     turn.begun = kept > 0;
     return turn.begun;
@@ -257,7 +257,7 @@ void gb_event_pool_give(struct gb_event_pool *events, struct gb_ev *ev) {
 
 /* --- retry queue -------------------------------------------------------------------------------------------------- */
 
-#define RETRY_NS (10 * GB_NS_PER_MS) /* frees of other streams and processes show up without our doing */
+#define RETRY_NS (10 * GB_NS_PER_MS) /* other streams and processes free memory without notice */
 
 void gb_retry_queue_put(struct gb_retry_queue *queue, struct gb_retry_waiter *waiter) {
     struct gb_retry_waiter **at = &queue->first;
@@ -275,7 +275,7 @@ bool gb_retry_queue_due(const struct gb_retry_queue *queue) {
     return queue->first && (queue->freed || gb_clock_ns() >= queue->next_ns);
 }
 
-bool gb_retry_queue_run(struct gb_retry_queue *queue, bool (*over)(struct gb_retry_waiter *waiter, void *arg),
+bool gb_retry_queue_run(struct gb_retry_queue *queue, bool (*try)(struct gb_retry_waiter *waiter, void *arg),
                         void *arg) {
     struct gb_retry_waiter **at = &queue->first;
     struct gb_retry_waiter *waiter;
@@ -284,7 +284,7 @@ bool gb_retry_queue_run(struct gb_retry_queue *queue, bool (*over)(struct gb_ret
     queue->freed = false;
     for (waiter = *at; waiter; waiter = next) {
         next = waiter->next;
-        if (over(waiter, arg))
+        if (try(waiter, arg))
             *at = next;
         else
             at = &waiter->next;

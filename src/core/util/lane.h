@@ -1,4 +1,5 @@
-/* Executors: lanes, lookouts for events, pools of events, and queues of what is tried again. */
+/* Executors: lanes, polling of events, pools of events, and queues of what is tried again. Every device has its own;
+ * the core's other parts post tasks and watch events with them. */
 #ifndef GB_CORE_UTIL_LANE_H
 #define GB_CORE_UTIL_LANE_H
 
@@ -10,9 +11,9 @@
 #include "base/error.h"
 #include "base/thread.h"
 
-/* A lane: a serial executor for one device. The thread that is in the lane is the only one that asks the device for
- * what may take a while. The lane's own thread runs tasks in the order of posting. Another thread may enter the lane
- * while it is empty, for work that takes next to no time.
+/* A lane: a serial executor for one device. Calls of the device that may take a while come only from the thread that is
+ * in the lane. The lane's own thread runs tasks in the order of posting. Another thread may enter the lane while it is
+ * empty, for work that takes next to no time.
  *
  * A task is part of the object that it serves, so posting needs no memory and cannot fail. The limits on sessions,
  * buffers and connections bound the queue. */
@@ -28,14 +29,14 @@ struct gb_lane {
     pthread_t thread;
     bool started;
     bool stopping;
-    bool taken;          /* by its own thread or by one that entered */
+    bool taken;          /* a thread is in the lane */
     bool poked;          /* retry is due */
     bool tick_scheduled; /* retry is due with the next tick */
     bool timed;          /* its thread waits no longer than a tick */
     struct gb_task *first;
     struct gb_task *last;
-    /* Called on the lane after each task and, while it returns true, at each tick: the owner has something to try
-     * again. */
+    /* Called on the lane after each task, and at each tick while it returns true, which means that the owner has
+     * something to try again. */
     bool (*retry)(void *arg);
     void (*before)(void *arg); /* on the lane before each task; may be NULL */
     void *hook_arg;            /* of both */
@@ -46,10 +47,11 @@ struct gb_lane {
 /* name: at most 15 characters. Returns 0 or -1. */
 int gb_lane_init(struct gb_lane *lane, const char *name, bool (*retry)(void *arg), void *arg, struct gb_error *err);
 
-/* A retry for a lane that has nothing to try again. */
+/* The retry of a lane that never has anything to try again. */
 bool gb_lane_no_more(void *arg);
 
-/* Has retry called within two ticks. While the lane ticks anyway, no thread is woken. [any thread, never blocks] */
+/* Makes the lane call retry within two ticks. While the lane ticks anyway, no thread is woken. [any thread, never
+ * blocks] */
 void gb_lane_schedule_tick(struct gb_lane *lane);
 
 /* Runs the queued tasks and joins the thread. A zeroed or half-built lane is accepted. */
@@ -63,18 +65,18 @@ void gb_lane_post(struct gb_lane *lane, struct gb_task *task);
 bool gb_lane_enter(struct gb_lane *lane);
 void gb_lane_leave(struct gb_lane *lane, bool poke);
 
-/* Watching events from a thread that works in turns (gb_core_begin_turn): for a time the thread itself looks whether
- * they are done, which spares it and the backend's thread a wake each. A copy of a mebibyte takes less than a wake. */
+/* A thread that works in turns (gb_core_begin_turn) polls events itself for a short time. That spares it and the
+ * backend's thread a wake each; a copy of a mebibyte takes less time than a wake. */
 
-/* The turn of the calling thread begins. */
-void gb_look_begin(void);
+/* Begins a turn of the calling thread. */
+void gb_poll_begin(void);
 
-/* Looks at the events, and runs what waits for those that are done. Returns true while there are others to be looked
- * at; the thread must not sleep then, and its turn goes on. Otherwise the turn has ended. */
-bool gb_look_end(void);
+/* Polls the events, and calls the functions of those that are done. Returns true while events are left to poll: the
+ * turn continues, and the thread must not sleep. Otherwise the turn has ended. */
+bool gb_poll_end(void);
 
-/* As gb_watch; in a turn, fn may run on the calling thread, in gb_look_end. */
-int gb_look_watch(struct gb_backend *backend, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
+/* As gb_watch. In a turn, fn may run on the calling thread, in gb_poll_end. */
+int gb_poll_watch(struct gb_backend *backend, struct gb_event *event, gb_watch_fn *fn, void *arg, struct gb_error *err);
 
 /* Events of one device, kept for reuse, because creating one is not free. */
 
@@ -96,13 +98,13 @@ void gb_event_pool_init(struct gb_event_pool *events, struct gb_backend *backend
 /* All events must have been given back. A zeroed pool is accepted. */
 void gb_event_pool_done(struct gb_event_pool *events);
 
-/* NULL, with err set, if the device makes none. */
+/* Returns an event that the caller gives back, or NULL with err. */
 struct gb_ev *gb_event_pool_take(struct gb_event_pool *events, struct gb_error *err);
 
 /* Gives an event back; no watch on it may be pending. NULL is accepted. [any thread, never blocks] */
 void gb_event_pool_give(struct gb_event_pool *events, struct gb_ev *ev);
 
-/* Objects that wait to be tried again, in the order of their coming. Each queue is one lane's alone. */
+/* Objects that wait to be tried again, in the order of their arrival. Only one lane uses a queue. */
 
 struct gb_retry_waiter {
     struct gb_retry_waiter *next;
@@ -114,15 +116,15 @@ struct gb_retry_queue {
     bool freed;       /* since the last try */
 };
 
-/* The waiter goes behind the others. It is tried after a while, or when something is freed. */
+/* Appends the waiter. It is tried after a while, or when something is freed. */
 void gb_retry_queue_put(struct gb_retry_queue *queue, struct gb_retry_waiter *waiter);
 
-/* Is it time to try again? False for an empty queue. */
+/* Returns true if it is time to try again. False for an empty queue. */
 bool gb_retry_queue_due(const struct gb_retry_queue *queue);
 
-/* Tries all in order. over(waiter, arg) returns true when the waiter waits no longer; it may be gone then. Returns true
- * while any wait. */
-bool gb_retry_queue_run(struct gb_retry_queue *queue, bool (*over)(struct gb_retry_waiter *waiter, void *arg),
+/* Tries all waiters in order. try(waiter, arg) returns true if the waiter waits no longer; it may have been freed then.
+ * Returns true while any waiter is left. */
+bool gb_retry_queue_run(struct gb_retry_queue *queue, bool (*try)(struct gb_retry_waiter *waiter, void *arg),
                         void *arg);
 
 #endif

@@ -1,4 +1,5 @@
-/* Lists by id, and sets of ranges of bytes. Pure; their owners have the locks. */
+/* Lists by id, and sets of ranges of bytes. Functions work on their arguments alone, and the owners have the locks:
+ * sessions, checkpoints and multipart uploads. */
 #include "core/util/sets.h"
 
 #include <stdlib.h>

@@ -24,13 +24,14 @@ struct gb_idlist {
 
 void gb_idlist_done(struct gb_idlist *list);
 
-/* Adds; the id is not there yet. Cheap at the end, where new ids go. Returns 0, or -1 when memory is exhausted. */
+/* Adds a value whose id is not in the list. It is cheap at the end, where new ids go. Returns 0, or -1 if memory is
+ * exhausted. */
 int gb_idlist_put(struct gb_idlist *list, int64_t id, void *value);
 
-/* Removes; nothing happens when it is absent. */
+/* Removes the id, if the list has it. */
 void gb_idlist_take(struct gb_idlist *list, int64_t id);
 
-/* The first with a higher id; NULL when there is none. *ret_id (may be NULL) is its id. */
+/* The value with the next higher id, or NULL. *ret_id, unless ret_id is NULL, is that id. */
 void *gb_idlist_after(const struct gb_idlist *list, int64_t id, int64_t *ret_id);
 
 /* Which bytes of a whole have arrived, with their checksums: pieces in order that do not overlap. Not thread-safe. */
@@ -51,30 +52,30 @@ struct gb_ranges {
 
 void gb_ranges_done(struct gb_ranges *ranges);
 
-/* Makes room for count pieces in all, so that adding them cannot fail. Returns 0, or -1 when memory is exhausted. */
+/* Makes room for count pieces in all, so that adding them cannot fail. Returns 0, or -1 if memory is exhausted. */
 int gb_ranges_reserve(struct gb_ranges *ranges, size_t count);
 
-/* Adds a piece that overlaps none; there is room for one more. join: the piece becomes one with the piece that ends
- * where it begins, if there is one. No bytes: nothing happens. */
+/* Adds a piece that overlaps no other; room for it is reserved. join: if another piece ends where this one begins, both
+ * become one. A piece of no bytes is ignored. */
 void gb_ranges_add(struct gb_ranges *ranges, uint64_t at, uint64_t bytes, uint32_t crc, bool join);
 
-/* Takes out the pieces within [at, at + bytes). False, with nothing changed, if that would cut a piece in two: a part
- * of a piece has no checksum. */
+/* Takes out the pieces within [at, at + bytes). Returns false, with nothing changed, if that would cut a piece in two,
+ * because a part of a piece has no checksum. */
 bool gb_ranges_take(struct gb_ranges *ranges, uint64_t at, uint64_t bytes);
 
-/* Does a piece lie in [at, at + bytes), in part or as a whole? */
+/* Returns true if a piece lies in [at, at + bytes), in part or as a whole. */
 bool gb_ranges_meet(const struct gb_ranges *ranges, uint64_t at, uint64_t bytes);
 
-/* Is [at, at + bytes) made of whole pieces? Then *ret_crc is its checksum. */
+/* Returns true if [at, at + bytes) is made of whole pieces; *ret_crc is its checksum then. */
 bool gb_ranges_cover(const struct gb_ranges *ranges, uint64_t at, uint64_t bytes, uint32_t *ret_crc);
 
-/* How many bytes have arrived from 0 on without a gap. */
+/* The number of bytes that have arrived from 0 on without a gap. */
 uint64_t gb_ranges_prefix(const struct gb_ranges *ranges);
 
-/* The gaps in [0, total): the first max of them into ret. Returns how many there are. */
+/* Writes the first max gaps in [0, total) to ret. Returns the number of all gaps. */
 size_t gb_ranges_missing(const struct gb_ranges *ranges, uint64_t total, struct gb_gap *ret, size_t max);
 
-/* The checksum of all, when nothing is missing. */
+/* The checksum of all bytes, if none is missing. */
 uint32_t gb_ranges_crc(const struct gb_ranges *ranges);
 
 #endif

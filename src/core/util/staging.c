@@ -1,4 +1,5 @@
-/* Pinned host memory: what there is of it in all, and the slots of staging memory that are lent to transfers. */
+/* Pinned host memory: its ceiling, and the slots of staging memory that are lent to transfers. The core opens and
+ * closes both; content and transfers take and give back. */
 #include "core/util/staging.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static uint64_t whole_pages(uint64_t bytes) {
     return rest == 0 || bytes > UINT64_MAX - PAGE_BYTES ? bytes : bytes - rest + PAGE_BYTES;
 }
 
-/* More than there would be if all buffers were deleted. */
+/* The bytes would not fit even if all buffers were deleted. */
 static int refuse_for_good(const struct gb_pinned *pinned, uint64_t bytes, struct gb_error *err) {
     unsigned long long limit = pinned->limit_bytes;
 
@@ -63,7 +64,7 @@ int gb_pinned_check(struct gb_pinned *pinned, uint64_t bytes, struct gb_error *e
     return check(pinned, atomic_load(&pinned->used_bytes), whole_pages(bytes), err);
 }
 
-/* Others may take at the same time: the number changes only if it still is what was looked at. */
+/* Other threads may take at the same time. The number changes only if it still is the one that was checked. */
 int gb_pinned_take(struct gb_pinned *pinned, uint64_t bytes, struct gb_error *err) {
     uint64_t used = atomic_load(&pinned->used_bytes);
     uint64_t more = whole_pages(bytes);
@@ -93,7 +94,7 @@ void gb_pinned_give(struct gb_pinned *pinned, uint64_t bytes) {
 
 /* --- staging slots ------------------------------------------------------------------------------------------------ */
 
-/* Free slots that are looked at for one that is in the thread's own cache. */
+/* The number of free slots that are searched for one that is in the thread's own cache. */
 #define LOOK_BACK 16
 
 int gb_slots_init(struct gb_slots *slots, struct gb_backend *backend, uint64_t slots_bytes, uint64_t slot_bytes,
@@ -134,14 +135,14 @@ void gb_slots_done(struct gb_slots *slots) {
     slots->ready = false;
 }
 
-/* Its address stands for the thread. */
+/* The address of this variable stands for the thread. */
 static _Thread_local char me;
 
 static const char **user_of(const struct gb_slots *slots, const void *slot) {
     return &slots->users[(size_t)((const char *)slot - slots->base) / slots->slot_bytes];
 }
 
-/* The one that this thread gave back last, if it is among the last; else the last. */
+/* Takes the slot that this thread gave back last, if it is among the last LOOK_BACK; else the last one. */
 static void *pop_locked(struct gb_slots *slots) {
     size_t count = atomic_load(&slots->free_count);
     size_t least = count > LOOK_BACK ? count - LOOK_BACK : 0;

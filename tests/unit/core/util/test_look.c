@@ -29,7 +29,7 @@ static void on_event(void *arg, const struct gb_error *error) {
     if (error)
         w->error = *error;
     if (w->next)
-        gb_assert_ok(gb_look_watch(be, w->next->event, on_event, w->next, &local), local);
+        gb_assert_ok(gb_poll_watch(be, w->next->event, on_event, w->next, &local), local);
     sem_post(&w->fired);
 }
 
@@ -43,7 +43,7 @@ static void watched_init(struct watched *w, struct gb_event *event) {
 }
 
 static void watch(struct watched *w) {
-    gb_assert_ok(gb_look_watch(be, w->event, on_event, w, &err), err);
+    gb_assert_ok(gb_poll_watch(be, w->event, on_event, w, &err), err);
 }
 
 static void fires_here(struct watched *w) {
@@ -98,12 +98,12 @@ START_TEST(what_is_done_fires_on_this_thread) {
     struct watched w;
 
     watched_init(&w, finished());
-    gb_look_begin();
+    gb_poll_begin();
     watch(&w);
     ck_assert(!has_fired(&w));
-    ck_assert(!gb_look_end());
+    ck_assert(!gb_poll_end());
     fires_here(&w);
-    ck_assert(!gb_look_end());
+    ck_assert(!gb_poll_end());
     ck_assert(!has_fired(&w));
     gb_event_destroy(be, w.event);
 }
@@ -119,12 +119,12 @@ START_TEST(what_becomes_done_fires_on_this_thread) {
     while (!own) {
         held = hold();
         watched_init(&w, recorded());
-        gb_look_begin();
+        gb_poll_begin();
         watch(&w);
-        looks = gb_look_end();
+        looks = gb_poll_end();
         ck_assert(!has_fired(&w));
         gb_stream_release(be, held);
-        while (gb_look_end())
+        while (gb_poll_end())
             ;
         sem_wait(&w.fired);
         own = looks && pthread_equal(w.thread, pthread_self());
@@ -141,13 +141,13 @@ START_TEST(what_takes_long_is_left_to_the_backend) {
 
     watched_init(&w, recorded());
     watched_init(&later, w.event);
-    gb_look_begin();
+    gb_poll_begin();
     watch(&w);
-    while (gb_look_end())
+    while (gb_poll_end())
         ;
     ck_assert(!has_fired(&w));
-    gb_look_begin();
-    ck_assert(!gb_look_end());
+    gb_poll_begin();
+    ck_assert(!gb_poll_end());
     gb_stream_release(be, held);
     fires_elsewhere(&w);
     /* The turn has ended, though it has been longer. */
@@ -168,7 +168,7 @@ START_TEST(without_a_turn_the_backend_watches) {
     held = hold();
     watched_init(&w, recorded());
     watch(&w);
-    ck_assert(!gb_look_end());
+    ck_assert(!gb_poll_end());
     ck_assert(!has_fired(&w));
     gb_stream_release(be, held);
     fires_elsewhere(&w);
@@ -183,14 +183,14 @@ START_TEST(too_many_go_to_the_backend) {
     struct gb_event *event = finished();
     int i;
 
-    gb_look_begin();
+    gb_poll_begin();
     for (i = 0; i <= LOOKS; i++) {
         watched_init(&w[i], event);
         watch(&w[i]);
     }
     fires_elsewhere(&w[LOOKS]);
     ck_assert(!has_fired(&w[0]));
-    ck_assert(!gb_look_end());
+    ck_assert(!gb_poll_end());
     for (i = 0; i < LOOKS; i++)
         fires_here(&w[i]);
     gb_event_destroy(be, event);
@@ -206,12 +206,12 @@ START_TEST(functions_may_watch) {
     watched_init(&first, event);
     watched_init(&second, event);
     first.next = &second;
-    gb_look_begin();
+    gb_poll_begin();
     watch(&first);
-    ck_assert(gb_look_end());
+    ck_assert(gb_poll_end());
     fires_here(&first);
     ck_assert(!has_fired(&second));
-    ck_assert(!gb_look_end());
+    ck_assert(!gb_poll_end());
     fires_here(&second);
     gb_event_destroy(be, event);
 }
@@ -225,15 +225,15 @@ START_TEST(some_are_done) {
     struct watched w[4];
     int i;
 
-    gb_look_begin();
+    gb_poll_begin();
     for (i = 0; i < 4; i++) {
         watched_init(&w[i], i % 2 == 0 ? other : done);
         watch(&w[i]);
     }
-    (void)gb_look_end();
+    (void)gb_poll_end();
     fires_here(&w[1]);
     fires_here(&w[3]);
-    while (gb_look_end())
+    while (gb_poll_end())
         ;
     ck_assert(!has_fired(&w[0]));
     ck_assert(!has_fired(&w[2]));
