@@ -27,7 +27,7 @@ struct gb_command_verb {
 
 struct gb_command_option {
     const char *name;     /* "--scope" */
-    const char *argument; /* "" where there is none */
+    const char *argument; /* "": it takes no value */
     const char *help;
     unsigned verbs; /* that take it: 1u << the verb's place */
 };

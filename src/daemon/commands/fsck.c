@@ -56,7 +56,7 @@ struct fsck {
 
 /* --- findings ----------------------------------------------------------------------------------------------------- */
 
-/* Prints what was found. b NULL: of no buffer. file: "" where there is none. */
+/* Prints what was found. b NULL: of no buffer. file "": of no file. */
 static void tell(struct fsck *f, const char *kind, const struct gb_known_buffer *b, const char *file,
                  const char *detail) {
     const char *session = b ? gb_known_session_of(&f->known, b->session_id) : "";
@@ -392,29 +392,31 @@ static int run(struct fsck *f, const struct gb_options *options, struct gb_error
     return 0;
 }
 
-static enum gb_exit command(struct gb_options *options, int argc, char **argv, struct fsck *f) {
-    struct gb_command_line line = {.most = 0};
-    struct gb_error err = GB_ERROR_INIT;
-    int r = gb_command_read(&about, options, argc, argv, &line, &err);
-
-    f->quick = line.own[QUICK];
-    f->json = line.own[JSON];
-    if (r == 0 && options->help) {
-        gb_command_help(stdout, &about, GB_COMMAND_ALL);
-        return GB_EXIT_OK;
-    }
-    if (r != 0 || gb_options_finish(options, &err) != 0)
-        return gb_command_usage_error(&about, &err);
-    if (run(f, options, &err) == 0)
-        return f->findings > 0 ? GB_EXIT_FINDINGS : GB_EXIT_OK;
-    fprintf(stderr, "gpubufd: %s\n", err.detail);
-    return err.code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
-}
-
 enum gb_exit gb_fsck_command(struct gb_options *options, int argc, char **argv) {
     struct fsck f = {.bytes = {.lock_fd = -1}};
-    enum gb_exit status = command(options, argc, argv, &f);
+    struct gb_command_line line = {.most = 0};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_exit status = GB_EXIT_OK;
+    int r = gb_command_read(&about, options, argc, argv, &line, &err);
 
+    if (r == 0 && options->help) {
+        gb_command_help(stdout, &about, GB_COMMAND_ALL);
+        goto out;
+    }
+    if (r != 0 || gb_options_finish(options, &err) != 0) {
+        status = gb_command_usage_error(&about, &err);
+        goto out;
+    }
+    f.quick = line.own[QUICK];
+    f.json = line.own[JSON];
+    if (run(&f, options, &err) == 0) {
+        status = f.findings > 0 ? GB_EXIT_FINDINGS : GB_EXIT_OK;
+    } else {
+        fprintf(stderr, "gpubufd: %s\n", err.detail);
+        status = err.code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
+    }
+
+out:
     gb_json_done(&f.out);
     tdestroy(f.read, nothing);
     gb_known_done(&f.known);

@@ -40,7 +40,7 @@ struct recover {
     bool apply;
     bool take_over;
     struct gb_bytes bytes;
-    char uuid[GB_STORE_UUID_SIZE]; /* of the database; "": there is none yet */
+    char uuid[GB_STORE_UUID_SIZE]; /* of the database; "": there is no database yet */
     struct gb_store *store;        /* with apply */
     struct gb_known known;
     struct gb_disk *disk;
@@ -582,39 +582,34 @@ static int run(struct recover *r, const struct gb_options *options, struct gb_er
     return r->apply ? apply(r, err) : 0;
 }
 
-static int read_words(struct gb_options *options, int argc, char **argv, struct recover *r, struct gb_error *err) {
-    struct gb_command_line line = {.most = 0};
-
-    if (gb_command_read(&about, options, argc, argv, &line, err) < 0)
-        return -1;
-    r->apply = line.own[APPLY];
-    r->take_over = line.own[TAKE_OVER];
-    if (r->take_over && !r->apply && !options->help)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--take-over goes with --apply");
-    return 0;
-}
-
-static enum gb_exit command(struct gb_options *options, int argc, char **argv, struct recover *r) {
-    struct gb_error err = GB_ERROR_INIT;
-    int result = read_words(options, argc, argv, r, &err);
-
-    if (result == 0 && options->help) {
-        gb_command_help(stdout, &about, GB_COMMAND_ALL);
-        return GB_EXIT_OK;
-    }
-    if (result != 0 || gb_options_finish(options, &err) != 0)
-        return gb_command_usage_error(&about, &err);
-    if (run(r, options, &err) == 0)
-        return report(r) > 0 ? GB_EXIT_FINDINGS : GB_EXIT_OK;
-    fprintf(stderr, "gpubufd: %s\n", err.detail);
-    return err.code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_CONFIG : GB_EXIT_SOFTWARE;
-}
-
 enum gb_exit gb_recover_command(struct gb_options *options, int argc, char **argv) {
     struct recover r = {.bytes = {.lock_fd = -1}};
-    enum gb_exit status = command(options, argc, argv, &r);
+    struct gb_command_line line = {.most = 0};
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_exit status = GB_EXIT_OK;
+    int result = gb_command_read(&about, options, argc, argv, &line, &err);
     size_t i;
 
+    r.apply = line.own[APPLY];
+    r.take_over = line.own[TAKE_OVER];
+    if (result == 0 && options->help) {
+        gb_command_help(stdout, &about, GB_COMMAND_ALL);
+        goto out;
+    }
+    if (result == 0 && r.take_over && !r.apply)
+        result = gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "--take-over goes with --apply");
+    if (result != 0 || gb_options_finish(options, &err) != 0) {
+        status = gb_command_usage_error(&about, &err);
+        goto out;
+    }
+    if (run(&r, options, &err) == 0) {
+        status = report(&r) > 0 ? GB_EXIT_FINDINGS : GB_EXIT_OK;
+    } else {
+        fprintf(stderr, "gpubufd: %s\n", err.detail);
+        status = err.code == GB_ERR_INVALID_ARGUMENT ? GB_EXIT_CONFIG : GB_EXIT_SOFTWARE;
+    }
+
+out:
     for (i = 0; i < r.count; i++)
         free(r.strays[i].blocks);
     free(r.strays);

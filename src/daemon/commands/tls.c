@@ -610,32 +610,30 @@ static int check(const struct command *command, int verb, struct gb_error *err) 
     return 0;
 }
 
-static enum gb_exit run(struct gb_options *options, int argc, char **argv, struct command *command) {
-    struct gb_error err = GB_ERROR_INIT;
-    int verb;
-
-    if (gb_command_read(&about, options, argc, argv, &command->line, &err) != 0)
-        return gb_command_usage_error(&about, &err);
-    verb = gb_command_verb(&about, &command->line);
-    if (options->help) {
-        gb_command_help(stdout, &about, verb);
-        return GB_EXIT_OK;
-    }
-    if (check(command, verb, &err) != 0 || gb_options_finish(options, &err) != 0)
-        return gb_command_usage_error(&about, &err);
-    if (command->days == 0)
-        command->days = DAYS;
-    command->state_dir = options->state_dir;
-    if ((verb == SHOW || find_dir(command, options, verb == INIT, &err) == 0) && verbs[verb].run(command, &err) == 0)
-        return GB_EXIT_OK;
-    fprintf(stderr, "gpubufd: %s\n", err.detail);
-    return err.code == GB_ERR_INVALID_ARGUMENT || err.code == GB_ERR_INVALID_NAME ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
-}
-
 enum gb_exit gb_tls_command(struct gb_options *options, int argc, char **argv) {
     struct command command = {.line = {.most = 2, .take = take_own, .arg = &command}};
-    enum gb_exit status = run(options, argc, argv, &command);
+    struct gb_error err = GB_ERROR_INIT;
+    enum gb_exit status = GB_EXIT_OK;
+    int r = gb_command_read(&about, options, argc, argv, &command.line, &err);
+    int verb = gb_command_verb(&about, &command.line);
 
+    if (r == 0 && options->help) {
+        gb_command_help(stdout, &about, verb);
+        goto out;
+    }
+    if (r != 0 || check(&command, verb, &err) != 0 || gb_options_finish(options, &err) != 0) {
+        status = gb_command_usage_error(&about, &err);
+        goto out;
+    }
+    if (command.days == 0)
+        command.days = DAYS;
+    command.state_dir = options->state_dir;
+    if ((verb == SHOW || find_dir(&command, options, verb == INIT, &err) == 0) && verbs[verb].run(&command, &err) == 0)
+        goto out;
+    fprintf(stderr, "gpubufd: %s\n", err.detail);
+    status = err.code == GB_ERR_INVALID_ARGUMENT || err.code == GB_ERR_INVALID_NAME ? GB_EXIT_USAGE : GB_EXIT_SOFTWARE;
+
+out:
     gb_tls_names_done(&command.names);
     free(command.dir);
     return status;

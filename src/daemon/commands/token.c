@@ -27,7 +27,7 @@ struct list {
     const char *same; /* what a token of the file has that one of the database has, too; NULL: it is in force */
 };
 
-/* Whole seconds are enough for people; "-" for a time that there is none of. */
+/* Whole seconds are enough for people; "-" for a time that is not set. */
 static char *when(int64_t us, char out[GB_RFC3339_SIZE]) {
     char *dot;
 
