@@ -1,4 +1,4 @@
-/* What a buffer costs: resident memory of a core over the host backend and a database, before and after so many buffers
+/* What a buffer costs: resident memory of a core over the host backend and a database, before and after N buffers
  * were made. */
 #include <malloc.h>
 #include <semaphore.h>
@@ -12,7 +12,7 @@
 #include "util.h"
 
 #define IN_FLIGHT 64
-/* Rings and caches of fixed size have their full size after so many. */
+/* Rings and caches of fixed size have their full size after that many. */
 #define WARM 2000
 
 struct bench {

@@ -21,7 +21,7 @@ struct direct_file {
 /* Makes the threads. */
 void direct_start(void);
 
-/* A new file with room for so many bytes, which must not exist. */
+/* A new file with room for that many bytes, which must not exist. */
 void direct_create(struct direct_file *file, int folder, const char *name, uint64_t bytes);
 void direct_open(struct direct_file *file, const char *path, uint64_t *ret_bytes);
 /* Memory, length and place are aligned. The memory stays until direct_wait. */

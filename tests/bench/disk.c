@@ -134,7 +134,7 @@ static void probe(char **files) {
     printf("}\n");
 }
 
-/* --- write: new files of so many bytes, each synced --------------------------------------------------------------- */
+/* --- write: new files of N bytes, each synced --------------------------------------------------------------------- */
 
 struct stream {
     pthread_t thread;

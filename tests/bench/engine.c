@@ -57,7 +57,7 @@ static void reattach(struct engine *engine, struct connection *connection) {
     engine->result.connects++;
 }
 
-/* Sends the next request, unless a walk has ended and the time is over. */
+/* Sends the next request, unless a walk or the time has ended. */
 static void ask(struct engine *engine, struct connection *connection, uint64_t now_ns) {
     unsigned step = connection->step;
 

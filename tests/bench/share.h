@@ -42,7 +42,7 @@ void share_ask(gpubuf_client *client, const char *method, const char *path, cons
 /* Makes a buffer; pool NULL: none is named. */
 void share_make_buffer(gpubuf_client *client, const char *name, uint64_t bytes, const char *kind, const char *pool);
 
-/* Prints the result of so many copies of share->bytes. */
+/* Prints the result of that many copies of share->bytes. */
 void share_print_bytes(const struct share *share, double seconds);
 
 void share_slab(const struct share *share);

@@ -28,7 +28,7 @@ bool bench_tls_resumed(const struct bench_tls *tls);
 /* Replaces *ticket by the last one that the server has sent, if there is one. */
 void bench_tls_ticket(struct bench_tls *tls, gnutls_datum_t *ticket);
 
-/* Encrypts all bytes. With more, what fits the buffer waits there for the next call. False: the connection is over, or
+/* Encrypts all bytes. With more, what fits the buffer waits there for the next call. False: the connection ended, or
  * a socket that does not block has no room. */
 bool bench_tls_send(struct bench_tls *tls, const void *data, size_t bytes, bool more);
 /* As recv does. */

@@ -142,7 +142,7 @@ START_TEST(a_pool_is_open_to_its_own_device) {
 }
 END_TEST
 
-/* A second device with a stream and a pool. Returns false, and prints a line, if there is none. */
+/* A second device with a stream and a pool. Returns false, and prints a line, without one. */
 static bool second_device(const char *test, struct gb_stream **ret_stream, struct gb_pool **ret_pool) {
     if (gb_backend_device_count(conf.be) < 2) {
         printf("%s: %s: skipped, there is one device only\n", conf.spec, test);

@@ -43,7 +43,7 @@ class Browser:
         self.buffer, self.number, self.replies, self.pages = b"", 0, {}, {}
 
     def _take(self, patience_s):
-        """Dispatches the received messages to their tabs; waits for one if there is none."""
+        """Dispatches the received messages to their tabs; without one, waits for one."""
         if not select.select([self.into], [], [], patience_s)[0]:
             return
         data = os.read(self.into, 1 << 20)

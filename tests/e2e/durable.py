@@ -9,7 +9,7 @@ from durable_oracle import LOST, State, digest
 from harness import DATA, PATIENCE_S, SMALL_SLOTS, Client, until
 
 SYNC, BEHIND, NONE = ("?durability=" + w for w in ("sync", "behind", "none"))
-INLINE = 64 * 1024  # so many bytes lie in the database; more, in a file
+INLINE = 64 * 1024  # as many bytes lie in the database; more, in a file
 DATA_AT, BLOCK = 4096, 1 << 20  # of a file: where its bytes begin, and what each checksum is of
 SIZES = (1000, INLINE + 1, (8 << 20) + 3)
 OURS = re.compile(r"(\d+)\.(\d+)\.([0-9a-f]{8})\.safetensors")

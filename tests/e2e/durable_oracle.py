@@ -108,7 +108,7 @@ class Oracle:
                 self.faults.append(f"the tag {tag} named {self.tags[tag][:8]} and names {sha[:8]} now")
 
     def restarted(self, found, power=False):
-        """found: {name: state} of all buffers that there are. Notes what must not be, and goes on from what there is."""
+        """found: {name: state} of all buffers that there are. Notes what must not be, and continues from what there is."""
         for name in sorted({*self.states, *found, *(n for r in self.open for n in r.changes)}):
             self.check(name, found.get(name, GONE), power)
         for r in self.open:

@@ -19,7 +19,7 @@ class Died(Exception):
 
 
 class Worker(threading.Thread):
-    """Works in the sessions kN and tN, which are its own. kinds: what it may do; size: of all buffers; steps: it ends after so many."""
+    """Works in the sessions kN and tN, which are its own. kinds: what it may do; size: of all buffers; steps: how many it takes."""
 
     def __init__(self, d, oracle, number, contents=(), kinds=None, size=None, steps=None, seed=0):
         super().__init__()
@@ -267,7 +267,7 @@ KINDS = {name.removeprefix("do_"): what for name, what in vars(Worker).items() i
 
 
 def begin(d, oracle, contents, count, **more):
-    """So many workers, with what is theirs of the contents."""
+    """That many workers, with what is theirs of the contents."""
     workers = []
     for n in range(count):
         d.ask("POST", "/v1/sessions", {"name": f"k{n}", "durability": "sync"})

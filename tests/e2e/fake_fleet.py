@@ -258,7 +258,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        pass  # a client that hangs up in the midst of a body
+        pass  # a client that hangs up within a body
 
 
 class Node:
@@ -266,12 +266,12 @@ class Node:
         self.fleet, self.name, self.token, self.labels = fleet, name, token, labels
         self.requests, self.data = [], {}
         self.state, self.why, self.lonely, self.fleet_uuid = "joined", None, False, "0f4b6a52-2b1c-4d4e-9a51-3f0c5d7e8a90"
-        self.had, self.told = {}, set()  # sessions that it takes for its own, with their epochs; those that it was told are others'
-        self.told_after = -1  # so many more requests for such sessions; -1: it is not told by itself
+        self.had, self.told = {}, set()  # sessions that it takes for its own, with their epochs; those that others have, as it has heard
+        self.told_after = -1  # after that many more requests for such sessions it hears so; -1: not by itself
         self.remembers = []  # (owner, epoch) of its next look-ups, when it remembers wrongly
         self.late = False  # it refuses as superseded after it has read the body
         self.misses = False  # the next request finds the owner absent
-        self.uncertain = 0  # so many requests find it uncertain
+        self.uncertain = 0  # how many more requests find it uncertain
         self.alive, self.draining, self.silent, self.unknowing = True, False, False, False
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.node = self

@@ -86,7 +86,7 @@ class FakeGpu:
 
 
 class OnGpu:
-    """An array of another library that speaks DLPack. streams: those that it was told to make wait."""
+    """An array of another library that speaks DLPack. streams: those that it had to make wait."""
 
     def __init__(self, memory, dtype, shape):
         self.memory, self.dtype, self.shape, self.streams, self.refuses = memory, dtype, shape, [], None

@@ -50,7 +50,7 @@ class _Link:
 
 class Relay:
     """TCP between clients and a target, which a test may break. mode: "pass"; "cut": connections are reset; "hole": they are accepted, and
-    what is sent gets lost without a word; "deaf": requests reach the target, and no answer comes back. What is held back goes on when the
+    what is sent gets lost without a word; "deaf": requests reach the target, and no answer comes back. What is held back continues when the
     mode is "pass" again. accepted counts connections; dropped, answers that were not passed on; passed, bytes of the target. When `left` of
     these have passed, the mode is "hole". A watch is asked for the action with each
     request: "drop" has it carried out and its connection reset instead of an answer, "stop" resets it before the request is passed on."""
@@ -107,7 +107,7 @@ class Relay:
             self.changed.notify_all()
 
     def _waits(self, link, up):
-        """Until bytes of that direction may go on; False if the connection ends instead."""
+        """Until bytes of that direction may pass; False if the connection ends instead."""
         with self.changed:
             self.changed.wait_for(lambda: self.mode in ("pass", "cut") or (self.mode == "deaf" and up) or (link and link.ended))
             return self.mode != "cut" and not (link and link.ended)
@@ -200,7 +200,7 @@ class Cluster:
         return ",".join(m.url for m in self.members)
 
     def leader(self):
-        """The member that the others follow; None while there is none."""
+        """The member that the others follow, or None."""
         for m in self.members:
             if m.process.poll() is not None:
                 continue

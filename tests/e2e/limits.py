@@ -90,7 +90,7 @@ def pytest_runtest_logreport(report):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
     """A failed test can leave fixtures and processes behind: all fixtures end, and then all processes that still run. The next test begins
-    anew."""
+    without them."""
     yield
     if item.nodeid not in _failed:
         return

@@ -1,4 +1,4 @@
-"""Ports of the loopback interface for servers that are told theirs."""
+"""Ports of the loopback interface for servers that take theirs as an option."""
 import contextlib
 import random
 import socket

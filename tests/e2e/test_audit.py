@@ -435,7 +435,7 @@ def test_a_long_file_is_rotated(start, tmp_path):
     def has(p, name):
         try:
             return f'"{name}"' in p.read_text()
-        except FileNotFoundError:  # it is being renamed, or there is none yet
+        except FileNotFoundError:  # it is being renamed, or does not exist yet
             return False
 
     for i in range(200):
@@ -449,7 +449,7 @@ def test_a_long_file_is_rotated(start, tmp_path):
 
 
 def test_a_file_that_takes_nothing(start, tmp_path):
-    """Requests go on; the log says it once a minute at most, and a metric counts."""
+    """Requests continue; the log says it once a minute at most, and a metric counts."""
     path = tmp_path / "audit.jsonl"
     os.symlink("/dev/full", path)
     d = start("--audit", "changes", "--audit-file", str(path), "--landlock", "off")  # which permits the folder, and not that device

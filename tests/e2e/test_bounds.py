@@ -46,7 +46,7 @@ def test_requests_of_one_address(start):
     limit = refused(last, "requests")
     assert (limit["permitted"], limit["unit"], limit["burst"]) == (1, "requests/s", 5)
     assert last.headers["RateLimit"] == f'"requests";r=0;t={limit["retry_after_s"]}'
-    assert c.connects == 1  # the connection goes on
+    assert c.connects == 1  # the connection stays
     other.ask("GET", "/v1").expect(200)
     # A body that was refused at its head is not taken for a request.
     r = until("refused once more", lambda: (r := c.ask("PUT", DATA.format("default", "x"), b"x" * 1000)).status == 429 and r)

@@ -143,7 +143,7 @@ def test_a_damaged_manifest_is_told(lives, how):
 
 
 def test_fsck_reads_the_folders(lives):
-    """What was left there is told, and is no finding; a file that is damaged before its checkpoint is brought is none, either."""
+    """What was left there is reported, and is no finding; nor is a file that is damaged before its checkpoint is brought."""
     d = lives()
     d.put("a", payload(SIZE), query=SYNC).expect(201)
     d.put("m", payload(SIZE, 1), query=NONE).expect(201)

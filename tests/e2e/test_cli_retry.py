@@ -1,4 +1,4 @@
-"""gpubuf put and get --retry: transfers over connections that are cut, and what goes on from where."""
+"""gpubuf put and get --retry: transfers over connections that are cut, and what continues from where."""
 import os
 import re
 import threading

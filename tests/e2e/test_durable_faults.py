@@ -157,7 +157,7 @@ def test_a_file_is_never_synced_twice(lives, tmp_path):
 
 
 def test_a_disk_that_stays_bad_and_gets_well(lives):
-    """Durable writes are refused without a try, and all else goes on; when the disk is well they are taken, without a restart."""
+    """Durable writes are refused without a try, and all else continues; when the disk is well they are taken, without a restart."""
     d = lives()
     for n in ("x", "y"):
         d.put(n, A, query=SYNC).expect(201)
@@ -222,7 +222,7 @@ def test_what_cannot_fit_is_refused_before_its_body(lives, small):
 
 
 def test_room_comes_back(lives, small):
-    """What does not fit is 507, and the rest goes on; what is deleted makes room, without a restart."""
+    """What does not fit is 507, and the rest continues; what is deleted makes room, without a restart."""
     d = lives("--data-dir", str(small))
     d.put("x", A, query=SYNC).expect(201)
     d.put("small", b"inline", query=SYNC).expect(201)

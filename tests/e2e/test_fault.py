@@ -214,7 +214,7 @@ def test_bytes_that_come_too_late_leave_no_header_behind(faulty, backend):
 
 @pytest.mark.parametrize("nth", [7, 8, 9, 10, 12])
 def test_a_copy_that_is_read_ahead_fails(faulty, nth):
-    """Of six tensors in one reply a copy fails while an earlier tensor is sent: all slots come back, the daemon goes on."""
+    """Of six tensors in one reply a copy fails while an earlier tensor is sent: all slots come back, the daemon continues."""
     count, size = 6, SLOT + 1000
     header = {f"t{i}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(count)}
     head = json.dumps(header).encode()

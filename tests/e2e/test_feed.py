@@ -268,7 +268,7 @@ def test_tokens(start, tmp_path):
         while own.next() is not None:
             pass
         d.ask("PUT", DATA.format("mine", "y"), b"1", token=every).expect(201)
-        both.find("buffer.created", buffer="y")  # the other token's listener goes on
+        both.find("buffer.created", buffer="y")  # the other token's listener stays
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------------

@@ -481,7 +481,7 @@ def test_an_absent_node(fleet, nodes):
 
 
 def test_a_silent_directory():
-    """Local sessions go on; what is not known is 503, never 404."""
+    """Local sessions continue; what is not known is 503, never 404."""
     f = Fleet()
     try:
         a, b = f.node("a"), f.node("b")

@@ -108,7 +108,7 @@ def test_refusals(fleet):
     said = cli("ls").expect(FAILED)
     assert "of the test" in said.err and "gpubuf fleet nodes" in said.err
     assert json.loads(cli("--json", "ls").expect(FAILED).out)["absent_s"] == 12
-    assert len(fleet["a"].requests) == 2  # it is told at once, and not tried again
+    assert len(fleet["a"].requests) == 2  # it is answered at once, and not tried again
     with gpubuf.Client(fleet["a"].url, session="s") as client:
         with pytest.raises(gpubuf.OwnerAbsent) as told:
             client.list()

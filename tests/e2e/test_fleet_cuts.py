@@ -71,7 +71,7 @@ def revive(fleet, name):  # noqa: F811
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_takeover_is_cut(fleet, ledger, session, harm):  # noqa: F811
-    """Whatever its client was told, it can be repeated until the node has the session, and the former owner keeps what it had."""
+    """Whatever its client has heard, it can be repeated until the node has the session, and the former owner keeps what it had."""
     names = {step: f"{session}.{step}" for step in STEPS}
     for s in names.values():
         fleet.make("b", s)
@@ -148,7 +148,7 @@ def test_a_return_is_cut(fleet, ledger, session, harm):  # noqa: F811
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_registering_again_is_cut(fleet, ledger, session, harm):  # noqa: F811
-    """The directory has lost the session, and its node writes it anew."""
+    """The directory has lost the session, and its node writes it again."""
     fleet.make("b", session)
     ledger.put("b", session, b"at b").expect(201)
     fleet.to_etcd["b"].set("hole")

@@ -20,7 +20,7 @@ OTHER = "ffffffff-2b1c-4d4e-9a51-3f0c5d7e8a90"
 
 @pytest.fixture
 def moved(fleet):
-    """Session s is at c, at epoch 2. Node b had it and was told; the next look-up at a finds it at b."""
+    """Session s is at c, at epoch 2. Node b had it and knows; the next look-up at a finds it at b."""
     fleet.sessions["s"], fleet.epochs["s"] = fleet["c"], 2
     fleet["b"].had["s"] = 1
     fleet["b"].told.add("s")
@@ -91,7 +91,7 @@ def test_what_was_read_of_a_pipe_is_not_sent_to_another(moved, late, size):
 
 
 def test_of_several_objects_those_that_are_left_go_to_the_new_owner(fleet):
-    """The owner is superseded in the midst of a command."""
+    """The owner is superseded during a command."""
     fleet["b"].had["s"], fleet["b"].told_after = 1, 1
     fleet.epochs["s"] = 2
     fleet["a"].remembers.append((fleet["b"], 1))

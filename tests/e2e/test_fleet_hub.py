@@ -190,7 +190,7 @@ def test_an_order_that_cannot_be_followed(fleet, session):
 
 
 def test_copies_are_kept_there(fleet, session):
-    """The owner tells it by an order; it comes, and is told as current."""
+    """The owner tells it by an order; it comes, and is reported as current."""
     fleet.make("a", session, replicas=1)
     body = os.urandom(300000)
     put(fleet, "a", session, "x", body)
@@ -315,7 +315,7 @@ def test_the_command_line(fleet, session):
 
 @pytest.mark.parametrize("hub", "hk")
 def test_a_hub_that_ends(fleet, session, hub):
-    """Each of the two, so that it is once the one that was asked: the nodes go on by the other, and have never been without their leases."""
+    """Each of the two, so that it is once the one that was asked: the nodes continue by the other, and have never been without their leases."""
     fleet.make("n", session, on_partition="stop")
     before = {name: fleet.ask(name, "GET", "/v1/fleet").json()["incarnation"] for name in "mn"}
     since = {name: fleet.ask(name, "GET", "/v1/fleet").json() for name in "mn"}
@@ -378,7 +378,7 @@ def test_etcd_is_away(fleet):
 
 
 def test_a_hub_that_is_told_to_stop(fleet):
-    """Those that wait there are answered, and it ends; its nodes go on by the other."""
+    """Those that wait there are answered, and it ends; its nodes continue by the other."""
     replies = []
     threads = [threading.Thread(target=lambda i=i: replies.append(fleet.ask("h", "POST", ASK.format("wait", f"w{i}"), {"wait_ms": 30000})))
                for i in range(5)]

@@ -201,7 +201,7 @@ def test_leases_of_others(fleet, victims):
 
 
 def test_one_request_that_etcd_refuses_is_not_for_others(fleet):
-    """Readings of a moment go on as one: that of a revision to come is refused, and the others are answered."""
+    """Readings of a moment are sent as one: that of a revision to come is refused, and the others are answered."""
     replies = collections.defaultdict(list)
 
     def asks(what, body):

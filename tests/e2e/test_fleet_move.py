@@ -304,7 +304,7 @@ def test_a_handover_step_by_step(fleet, session):
     fleet.ask("a", "POST", H, {"step": "give", "freeze": frozen["freeze"], "to": "b", "claim": "0-1"}).problem(503, "session_moving")
     frozen = fleet.ask("a", "POST", H, {"step": "freeze", "epoch": 1}).expect(200).json()
     fleet.ask("a", "POST", H, {"step": "give", "freeze": frozen["freeze"], "to": "nobody-here", "claim": "0-1"}).problem(503, "node_unreachable")
-    fleet.ask("a", "PUT", DATA.format(session, "x"), b"3").expect(200)  # it was refused for good, and clients go on
+    fleet.ask("a", "PUT", DATA.format(session, "x"), b"3").expect(200)  # it was refused for good, and clients continue
     assert fleet.ask("a", "POST", H, {"step": "arrived", "claim": "0-1"}).expect(200).json() == {"freed": False}
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
@@ -595,7 +595,7 @@ def test_killed_at_any_moment(shared, session):
         fleet.joined()
         fleet.agree()
         record = fleet.records()[name]
-        # An owner whose target was killed lets clients change nothing until the five seconds are over.
+        # An owner whose target was killed lets clients change nothing until the five seconds have passed.
         until("the owner takes writes", lambda: takes_writes(fleet, record["node"], name), within(5))
         one_writer_each(fleet, [name])
         if record["node"] != victim:

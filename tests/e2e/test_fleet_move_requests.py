@@ -195,7 +195,7 @@ def test_a_checkpoint_whose_session_has_gone(pair, session):
 
 
 class Storm(threading.Thread):
-    """Asks one thing after another, each where the session is as far as it knows, and notes what it was told."""
+    """Asks one thing after another, each where the session is as far as it knows, and notes the answers."""
 
     def __init__(self, fleet, session, ops, upload):
         super().__init__(daemon=True)

@@ -30,7 +30,7 @@ def test_a_request_may_say_the_epoch_that_it_knows(fleet, ledger, session):  # n
 
 
 def test_a_higher_epoch_that_the_directory_denies(fleet, ledger, session):  # noqa: F811
-    """One client is wrong; all go on as soon as the directory has said so, and that one too."""
+    """One client is wrong; all continue as soon as the directory has said so, and that one too."""
     fleet.make("b", session)
     ledger.put("b", session, b"abc").expect(201)
     problem = superseded(ledger.put("b", session, b"ABC", epoch=9))
@@ -44,7 +44,7 @@ def test_a_higher_epoch_that_the_directory_denies(fleet, ledger, session):  # no
 
 
 def test_a_higher_epoch_of_the_directory(fleet, ledger, session):  # noqa: F811
-    """The record is this very session's, as its claim says: it goes on at that epoch."""
+    """The record is this very session's, as its claim says: it continues at that epoch."""
     fleet.make("b", session)
     ledger.put("b", session, b"abc").expect(201)
     before = fleet.ask("b", "GET", "/v1/sessions/" + session).expect(200)
@@ -352,7 +352,7 @@ def test_requests_that_go_on_while_the_session_is_set_aside(fleet, ledger, sessi
     fleet.make("b", session)
     target, key = DATA.format(session, "x"), {"Idempotency-Key": '"of-the-test"'}
     client = fleet["b"].client()
-    for data in (b"abc", b"def"):  # the second goes on where the first was
+    for data in (b"abc", b"def"):  # the second continues where the first was
         ledger.put("b", session, data, client=client)
     made = fleet.ask("b", "POST", f"/v1/sessions/{session}/buffers", {"name": "y", "dtype": "uint8", "shape": [4]}, key).expect(201)
     assert made.json()["name"] == "y"

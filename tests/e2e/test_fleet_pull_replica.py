@@ -1,4 +1,4 @@
-"""Copies between nodes whose source is lost in the midst: they go on at a node that has copies of it."""
+"""Copies between nodes whose source is lost meanwhile: they continue at a node that has copies of it."""
 import base64
 import hashlib
 import os

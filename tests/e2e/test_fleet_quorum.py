@@ -1,4 +1,4 @@
-"""Four nodes over an etcd of three members: they see the same, race for names, and go on when members of etcd fail."""
+"""Four nodes over an etcd of three members: they see the same, race for names, and continue when members of etcd fail."""
 import os
 import signal
 import threading
@@ -149,7 +149,7 @@ def test_the_leader_is_stopped(fleet, session):
 
 
 def test_all_members_are_stopped(fleet, session):
-    """For longer than leases last: all may have run out when etcd goes on, and no session changes its owner."""
+    """For longer than leases last: all may have run out when etcd continues, and no session changes its owner."""
     for name in NODES:
         fleet.make(name, f"{session}.{name}")
     records = fleet.etcd.read("sessions")

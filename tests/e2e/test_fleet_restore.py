@@ -124,7 +124,7 @@ def test_a_directory_that_is_rebuilt(fleet, ledger, session, way):  # noqa: F811
 
 
 def test_a_directory_of_another_fleet(fleet, ledger, session, backup):  # noqa: F811
-    """A node that has registered sessions stays alone and says how to go on, over a restart as well. One that has none joins."""
+    """A node that has registered sessions stays alone and says how to continue, over a restart as well. One that has none joins."""
     for s in fleet.registered_at("c"):
         fleet.ask("c", "DELETE", "/v1/sessions/" + s).expect(204)
         ledger.forget(s)
@@ -219,7 +219,7 @@ def test_an_old_backup_from_before_a_takeover(fleet, ledger, session, backup, aw
 
 
 def test_an_old_backup_from_before_a_name_changed_hands(fleet, ledger, session, backup):  # noqa: F811
-    """The session of that name was deleted at b and made anew at a, at the same epoch: a cannot know which is the later one. It sets its own
+    """The session of that name was deleted at b and made again at a, at the same epoch: a cannot know which is the later one. It sets its own
     aside, unless b says first that it has none. What a has acknowledged is there."""
     fleet.make("b", session)
     old = backup()
@@ -258,7 +258,7 @@ def test_a_record_that_is_missing(fleet, ledger, session):  # noqa: F811
 
 @pytest.mark.parametrize("what", ["lower", "higher", "labels"])
 def test_a_record_of_the_same_session(fleet, ledger, session, what):  # noqa: F811
-    """An older one is written anew at a higher epoch; the epoch of a newer one is taken over, and what the node says of the session
+    """An older one is written again at a higher epoch; the epoch of a newer one is taken over, and what the node says of the session
     is right."""
     fleet.make("b", session)
     ledger.put("b", session, b"abc").expect(201)

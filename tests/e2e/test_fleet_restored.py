@@ -53,7 +53,7 @@ def test_a_session_that_the_directory_has_lost(three, tmp_path, on):
     seen = []
 
     def told():
-        """c makes none, and does not say that there is none, until it knows that a has it."""
+        """c makes none, and does not say that it has none, until it knows that a has it."""
         made = fleet.ask("c", "PUT", "/v1/sessions/s", {"fleet": True, "on_partition": on})
         read = fleet.ask("c", "GET", DATA.format("s", "x"))
         seen.extend([made.status, read.status])

@@ -160,7 +160,7 @@ def test_an_owner_that_starts_after_a_takeover_never_serves(fleet, ledger, sessi
 
 
 def test_a_directory_that_sleeps(fleet, ledger, session):  # noqa: F811
-    """All leases may have run out when it goes on. No session changes its owner."""
+    """All leases may have run out when it continues. No session changes its owner."""
     for name in "abc":
         fleet.make(name, f"{session}.{name}", on_partition="stop")
         ledger.put(name, f"{session}.{name}", b"abc").expect(201)

@@ -72,7 +72,7 @@ def test_the_answer_that_a_session_was_made_is_lost(fleet, session):  # noqa: F8
 
 
 def test_a_session_that_may_have_been_made_is_taken_back(fleet, session):  # noqa: F811
-    """All answers are lost, so that the client is told nothing else than that the directory is silent."""
+    """All answers are lost, so that the client hears nothing else than that the directory is silent."""
     fleet.to_etcd["b"].set("deaf")
     fleet.ask("b", "POST", "/v1/sessions", {"name": session, "fleet": True}).problem(503, "directory_unavailable")
     assert session in fleet.etcd.read("sessions") and session not in fleet.registered_at("b")
@@ -151,7 +151,7 @@ def test_local_sessions_do_not_notice_that_etcd_is_away(fleet, session):  # noqa
 
 
 def test_a_directory_that_was_wiped_deletes_nothing(fleet, session):  # noqa: F811
-    """Nor does one that was made anew in its place. With the old one all is as before."""
+    """Nor does one that was made in its place. With the old one all is as before."""
     etcd = fleet.etcd.members[0]
     for name in "abc":
         fleet.make(name, f"{session}.{name}")

@@ -116,7 +116,7 @@ def test_a_lost_database_is_made_again(lives):
         assert b["durability"] == "sync" and b["state"] == "stored"
     assert d.data("x").body == payload(SIZE, 7) and d.data("y").body == payload(SIZE, 1)
     assert d.data("w", session="models").body == payload(4 * 100000, 9)
-    made = d.put("new", payload(SIZE, 3), query=SYNC).expect(201)  # its number is none of those
+    made = d.put("new", payload(SIZE, 3), query=SYNC).expect(201)  # its number is not one of those
     assert made.json()["generation"] == 1 and d.data("x").body == payload(SIZE, 7)
     becomes_tidy(d.state)
 
@@ -184,7 +184,7 @@ def test_older_files(lives):
 
 
 def restored(lives):
-    """A checkpoint was restored: under another name, in place, and into another session; then one buffer went on. The daemon has been killed."""
+    """A checkpoint was restored: under another name, in place, and into another session; then one buffer changed. The daemon has been killed."""
     d = lives()
     for i, n in enumerate("xyz"):
         d.put(n, payload(SIZE, i), query=SYNC).expect(201)

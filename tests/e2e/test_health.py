@@ -25,7 +25,7 @@ def nvml(start, tmp_path):
         os.replace(fresh, path)
 
     def go(*options):
-        # It reads a file of its own, which is none of those that NVML has.
+        # It reads a file of its own, which is not one of those that NVML has.
         options = ("--landlock", "off", *options)
         env = {"FAKE_NVML": str(path), "LD_LIBRARY_PATH": library}
         return Session(start(*SMALL_SLOTS, "--health", "nvml", "--health-interval", "1", *options, env=env))

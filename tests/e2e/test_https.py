@@ -68,7 +68,7 @@ def python(world, name="good", **more):
 
 
 def both_refuse(url, words, cacert=None, cert=None, key=None, attempts=1):
-    """gpubuf ends as one that did not reach the daemon, after so many attempts, and Python raises TlsFailed; both say these words."""
+    """gpubuf ends as one that did not reach the daemon, after that many attempts, and Python raises TlsFailed; both say these words."""
     given = [a for option, value in (("--cacert", cacert), ("--cert", cert), ("--key", key)) if value for a in (option, value)]
     said = Cli(url)(*given, "-v", "ls").expect(UNREACHABLE)
     for word in words:

@@ -84,7 +84,7 @@ def test_nothing_happens(daemon, session, seconds):
     c = waits(daemon, path, etag, seconds)
     status, headers, body = answer(c)
     assert (status, headers["ETag"], body) == (304, etag, b"") and 0.9 <= time.monotonic() - began < 30
-    c.http.request("GET", path, None, {})  # the connection goes on
+    c.http.request("GET", path, None, {})  # the connection stays
     assert answer(c)[0] == 200
 
 

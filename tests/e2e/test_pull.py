@@ -56,7 +56,7 @@ def pull(daemon, url, name="y", status=201, headers=None, **more):
 
 
 def begun(daemon, url, name="y", **more):
-    """The operation of a pull that goes on without its client."""
+    """The operation of a pull that continues without its client."""
     return pull(daemon, url, name, 202, ASYNC, **more)["id"]
 
 
@@ -279,7 +279,7 @@ def test_a_source_with_tls(start):
 
 
 def cut_while(relay, operation, daemon, times, every):
-    """Cuts all connections that many times, each when so many more bytes have passed."""
+    """Cuts all connections that many times, each when that many more bytes have passed."""
     for _ in range(times):
         before = relay.passed
         until("more bytes", lambda: relay.passed >= before + every or daemon.get("/v1/operations/" + operation)["state"] != "running",
@@ -318,7 +318,7 @@ def test_connections_that_break(start, source):
 
 
 def held(broken, tagged=False):
-    """A pull of 40 MiB that stands still in the midst: (operation, source, relay, target). tagged: of the present bytes and no others."""
+    """A pull of 40 MiB that stands still within: (operation, source, relay, target). tagged: of the present bytes and no others."""
     source, relay, b = broken
     source.put("x", BIG)
     more = {"if_match": source.data("x").headers["ETag"]} if tagged else {}

@@ -125,7 +125,7 @@ def test_half_an_object_ends_in_silence(cls, ignored):
 
 
 def test_an_interrupt_at_any_line_of_a_constructor(daemon, session, ignored):
-    """The object ends in silence, whatever members it has by then, and the client goes on."""
+    """The object ends in silence, whatever members it has by then, and the client continues."""
     codes = {cls.__init__.__code__ for cls in finalized()}
     values = np.arange(6.0)
 

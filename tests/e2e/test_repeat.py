@@ -403,7 +403,7 @@ def test_many_at_once(start):
 
 
 def test_the_database_is_locked(start):
-    """By another process: uploads wait or fail, and polls go on being answered."""
+    """By another process: uploads wait or fail, and polls are still answered."""
     d = start()
     path = next(os.path.join(d.state, f) for f in os.listdir(d.state) if f.endswith((".db", ".sqlite", ".sqlite3")))
     rs = [d.raw() for _ in range(8)]

@@ -328,7 +328,7 @@ FORMS = {"npy": (npy(A), "", A.tobytes()), "raw": (payload(SIZE, 31), "?format=r
 
 @pytest.mark.parametrize("form, told", [*((f, True) for f in FORMS), ("npy", False), ("shape", False)])
 def test_bytes_with_another_digest_are_discarded(daemon, s, form, told):
-    """Also those that have said already what the upload is. The client goes on at once, where it stood."""
+    """Also those that have said already what the upload is. The client continues at once, where it stood."""
     data, query, content = FORMS[form]
     length = len(data) if told else None
     for cut in sorted({0, 4, 7, len(data) // 2}):

@@ -33,7 +33,7 @@ def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
         s.post("events", {"name": "e"}, 201)
         s.post("events/e/record", {"stream": "a"})
         s.post("events/e/wait", {"stream": "b"})
-    if policy == "allow_opportunistic":  # the free is over, and no client has waited for it
+    if policy == "allow_opportunistic":  # the free has ended, and no client has waited for it
         stalled.reply().expect(200)
         until("the stream is idle", lambda: not s.get("streams/a")["busy"])
     r = s.ask("POST", "buffers", {"name": "y", "bytes": size, "pool": "p", "stream": "b"})

@@ -198,7 +198,7 @@ def test_two_mappings_import_a_pool_once(c, t):
         assert (d == 5).all()
         del a, d
     assert (c.get("x") == 5).all() and (c.get("y") == 1).all()
-    with c.map("y") as y:  # imported anew after the last mapping has ended
+    with c.map("y") as y:  # imported again after the last mapping has ended
         assert y.way == "pool"
 
 

@@ -206,7 +206,7 @@ def is_there(path, other_than=None):
 
 @pytest.mark.parametrize("mode, before", [("0660", 0o077), ("0606", 0o022), ("0700", 0o007)])
 def test_a_unix_socket_whose_file_is_removed_is_made_again(start, tmp_path, mode, before):
-    """With the rights that were asked for, whatever the mask; connections go on, and those that come find the new one."""
+    """With the rights that were asked for, whatever the mask; connections stay, and those that come find the new one."""
     path = str(tmp_path / "s")
     d = start("--socket", path, "--socket-mode", mode, "--socket-group", str(os.getegid()), preexec_fn=lambda: os.umask(before))
     old = d.client(unix=True)
@@ -287,7 +287,7 @@ def takes_clients(path):
 
 @pytest.mark.parametrize("landlock", ["auto", "off"])
 def test_the_folder_of_a_unix_socket_is_another_one(start, tmp_path, landlock):
-    """Removed and made again, as often as it comes, also behind a link; connections go on."""
+    """Removed and made again, as often as it comes, also behind a link; connections stay."""
     folder, link = tmp_path / "above" / "f", tmp_path / "link"
     folder.mkdir(parents=True)
     link.symlink_to(folder)

@@ -5,7 +5,7 @@ from harness import until
 from values import payload
 
 LARGE = 3 << 20  # beyond what lies in the database
-SQUARE = "?dtype=uint8&shape=1024,3072"  # of so many bytes; a slice of columns is gathered by the device
+SQUARE = "?dtype=uint8&shape=1024,3072"  # of these bytes; a slice of columns is gathered by the device
 COLUMNS = "slice=0:2,0:1"
 S = "/v1/sessions/default"
 

@@ -137,7 +137,7 @@ def test_protocols(d):
 
 
 def test_the_wrong_protocol(d):
-    """HTTP at the address for TLS is told so; TLS at the address for HTTP fails, and something else than both gets an alert."""
+    """HTTP at the address for TLS gets an answer that says so; TLS at the address for HTTP fails, and something else than both gets an alert."""
     with Raw(d.tcp[:1] + d.tls[1:]) as r:
         assert "https://" in r.send(CLOSE).reply().problem(400, "malformed_request")["detail"]
     with socket.create_connection(d.tls, PATIENCE_S) as s:

@@ -85,7 +85,7 @@ def test_serial_numbers_are_random_and_long(made, tmp_path):
                for path in (made.ca, made.server[0], made.client("ci")[0], other.ca, other.server[0])]
     assert len(set(serials)) == 5 and all(len(s) == 32 and int(s[0], 16) < 8 for s in serials), serials
     subjects = [openssl("x509", "-in", path, "-noout", "-subject").stdout for path in (made.ca, other.ca)]
-    assert subjects[0] != subjects[1]  # two authorities of one machine can be told apart
+    assert subjects[0] != subjects[1]  # two authorities of one machine differ
 
 
 def test_times_begin_a_little_before(made):

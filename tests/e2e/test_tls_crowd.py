@@ -70,7 +70,7 @@ def test_handshakes_that_stay_half_done(starts):
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_half_done_handshakes_give_way(starts, threads):
-    """All places are taken by handshakes that do not go on, on whichever loop: newcomers are served."""
+    """All places are taken by handshakes that do not continue, on whichever loop: newcomers are served."""
     d = starts("--header-timeout", "3600", "--idle-timeout", "3600", "--max-connections", "40", "--http-threads", str(threads))
     with contextlib.ExitStack() as stack:
         held = [half_open(d, stack, b"") for _ in range(40)]

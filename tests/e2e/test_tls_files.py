@@ -316,7 +316,7 @@ def busy(d, authority, stopped):
 
 @pytest.mark.parametrize("signalled", [False, True], ids=["noticed", "SIGHUP"])
 def test_certificates_change_under_load(authority, starts, signalled):
-    """Connections go on with those that they began with; new ones get the new. A broken file changes nothing."""
+    """Connections keep those that they began with; new ones get the new. A broken file changes nothing."""
     cert, key = authority.pair
     d = starts(pair=authority.pair)
     first, stopped = serial(d, authority), threading.Event()

@@ -196,7 +196,7 @@ def test_long_polls_end(start, tmp_path, boss, how, unix):
     revoke(tmp_path, how, "t")
     assert answer(c)[0] == 401
     d.ask("PATCH", "/v1/sessions/default", {"labels": {"a": "b"}}, token=boss).expect(200)
-    assert answer(other)[0] == 200  # another's goes on
+    assert answer(other)[0] == 200  # another's stays
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])

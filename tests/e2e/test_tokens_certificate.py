@@ -56,7 +56,7 @@ def test_alone_or_with_a_bearer(guarded, client):
 
 
 def test_operations_of_certificates(guarded, client):
-    """The request goes on without its connection."""
+    """The request continues without its connection."""
     d, boss = guarded
     for i in range(20):
         status, body = ask(d, client, "cam", "POST", f"/v1/sessions/default/buffers/cam1-{i}/fill" if i else "/v1/sessions/default/buffers",

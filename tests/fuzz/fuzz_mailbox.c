@@ -108,7 +108,7 @@ static void send_message(int box, unsigned count, const void *bytes, size_t n) {
 }
 
 /* Each message: a byte for the number of descriptors (from 0x80 on, the socket is closed behind it), one for the length
- * of its text, and the text. *ret_count: the descriptors of the first message; -1: there is none. */
+ * of its text, and the text. *ret_count: the descriptors of the first message; -1: no message. */
 static bool send_all(int box, struct gb_fuzz_in *in, int *ret_count) {
     *ret_count = -1;
     while (in->n > 0) {

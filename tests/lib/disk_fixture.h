@@ -31,7 +31,7 @@ struct gb_disk_stat disk_stat(const struct disk_fixture *f);
 uint64_t disk_calls(const struct disk_fixture *f, enum gb_disk_op op);
 
 struct gb_disk_name disk_name(int64_t id);
-/* A record of so many bytes of type uint8, named "b". */
+/* A record of that many bytes of type uint8, named "b". */
 struct gb_buffer_rec disk_buffer(uint64_t bytes);
 /* Bytes that differ from block to block and from page to page. The caller frees them; they are aligned. */
 unsigned char *disk_bytes(uint64_t n);

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-/* Sanitizers bring a malloc of their own: then there is none. */
+/* Sanitizers bring a malloc of their own: then this has none. */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define GB_OWN_MALLOC
 

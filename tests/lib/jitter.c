@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* One call in so many gives way. */
+/* One call in this number gives way. */
 #define GIVES_WAY 24
 
 /* The longest moment, which is halved any number of times. */

@@ -44,7 +44,7 @@ struct gb_upload_params core_in_place(const char *name, uint64_t bytes);
 
 /* Looks a lease up in the lists. */
 unsigned core_leases(struct gb_core *core, struct gb_lease_view *ret, unsigned max);
-struct gb_lease_view core_lease(struct gb_core *core, int64_t id); /* ends the test if there is none */
+struct gb_lease_view core_lease(struct gb_core *core, int64_t id); /* ends the test without one */
 
 /* Asserts that no lease exists and that none holds memory. */
 void core_until_unmapped(struct core_fixture *f);

@@ -40,7 +40,7 @@ static int x_truncate(sqlite3_file *f, sqlite3_int64 size) {
     return real_of(f)->pMethods->xTruncate(real_of(f), size);
 }
 
-/* Whether one of so many is left. Takes it. */
+/* Whether one of that number is left. Takes it. */
 static bool take_one(atomic_int *count) {
     int n = atomic_load(count);
 

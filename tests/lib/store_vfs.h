@@ -12,8 +12,8 @@ struct store_vfs_faults {
     atomic_int refused; /* writes so far */
     /* Of the write-ahead log alone: */
     atomic_int log_syncs;         /* so far, failed ones included */
-    atomic_int log_syncs_to_pass; /* so many, and then ... */
-    atomic_int log_syncs_to_fail; /* ... so many fail with SQLITE_IOERR_FSYNC, once they reach it */
+    atomic_int log_syncs_to_pass; /* this number, and then ... */
+    atomic_int log_syncs_to_fail; /* ... this number fail with SQLITE_IOERR_FSYNC, once they reach it */
 };
 
 /* Makes the layer the default for connections that this process opens later. Ends the test on failure. */

@@ -36,7 +36,7 @@ struct gb_tls_client {
 void gb_tls_pair_init(struct gb_tls_pair_of *p, struct gb_tls_context *context, const struct gb_tls_client *client);
 void gb_tls_pair_done(struct gb_tls_pair_of *p);
 
-/* Both ends go on until neither can: p->step and p->status say how it ended. */
+/* Both ends continue until neither can: p->step and p->status say how it ended. */
 void gb_tls_pair_shake(struct gb_tls_pair_of *p);
 /* Both, and the handshake has succeeded. */
 void gb_tls_pair_open(struct gb_tls_pair_of *p, struct gb_tls_context *context, const struct gb_tls_client *client);
@@ -45,7 +45,7 @@ void gb_tls_pair_open(struct gb_tls_pair_of *p, struct gb_tls_context *context, 
 void gb_tls_arrive(struct gb_tls_pair_of *p, size_t n);
 void gb_tls_arrive_all(struct gb_tls_pair_of *p);
 
-/* The client sends so many bytes: byte i is gb_tls_byte(from + i). In records of `size` each. */
+/* The client sends n bytes: byte i is gb_tls_byte(from + i). In records of `size` each. */
 void gb_tls_client_sends(struct gb_tls_pair_of *p, size_t from, size_t n, size_t size);
 unsigned char gb_tls_byte(size_t i);
 bool gb_tls_bytes_are(const void *bytes, size_t from, size_t n);

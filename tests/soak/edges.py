@@ -23,7 +23,7 @@ def rest(sock):
 
 
 def status(data):
-    """Of the last answer in the bytes; None: there is none."""
+    """Of the last answer in the bytes; None: no such row."""
     lines = [line for line in data.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
     return int(lines[-1].split()[1]) if lines else None
 

@@ -132,7 +132,7 @@ def files(work, how, number):
 
 
 def polls(work, how, number):
-    """Requests that wait: for what does not change, which park until their time is over, and for what does."""
+    """Requests that wait: for what does not change, which park until their time has passed, and for what does."""
     c, other = work.client(how), work.client(how)
     still, moving = (f"{SESSION}/buffers/poll{number}-{k}" for k in ("still", "moving"))
     for path in (still, moving):

@@ -35,7 +35,7 @@ class Contents(DurableDaemon):
         measure.load(self.settings, ["put"] + self.where() + ["--path", f"{BUFFERS}/{name}/data?{query}", "--bytes", size, "--requests", 1])
 
     def sweep(self, what, count, **body):
-        """The seconds that it took to move the bytes of so many buffers."""
+        """The seconds that it took to move the bytes of that many buffers."""
         began = time.perf_counter()
         moved = self.post(f"{SESSION}/{what}", **body)
         seconds = time.perf_counter() - began

@@ -22,7 +22,7 @@ class Empty(DurableDaemon):
 
 
 class Start(Case):
-    """The time from the start of the process until it listens, with so many stored buffers, against a start without any. The state is
+    """The time from the start of the process until it listens, with N stored buffers, against a start without any. The state is
     made of the rows of one buffer and, for bodies in files, of files that have their length alone: a start reads no bytes."""
 
     mode = "put"
@@ -39,7 +39,7 @@ class Start(Case):
         return 1024 * MIB
 
     def fill(self, settings, server):
-        """Stops the daemon over a state of so many buffers."""
+        """Stops the daemon over a state of that many buffers."""
         measure.load(settings, server.put_target() + ["--bytes", self.bytes, "--requests", 1])
         server.end()
         path = os.path.join(server.state(), "gpubufd.db")

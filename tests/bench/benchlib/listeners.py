@@ -65,7 +65,7 @@ class Listeners:
                 self.rounds.append(time.monotonic())
 
     def wait(self, seen):
-        """Waits until so many marks were seen; returns whether they were."""
+        """Waits until that many marks were seen; returns whether they were."""
         end = time.monotonic() + PATIENCE_S
         while self.seen < seen and time.monotonic() < end:
             time.sleep(0.001)

@@ -62,7 +62,7 @@ class Pull(Case):
         return timed(self.total, lambda: Asker(target.port).ask("POST", BUFFERS + "/pulled/copy", body))
 
     def curl(self, target):
-        """curl sends what another one receives: it has to be told how much that is, or the daemon could not take memory for it."""
+        """curl sends what another one receives: it has to say how much that is, or the daemon could not take memory for it."""
         script = 'curl -sSf "$1" | curl -sSf -X PUT -H "Content-Length: $3" -H "Transfer-Encoding:" -T - -o "$4" "$2"'
 
         def go():

@@ -1,6 +1,6 @@
 """The measured servers: gpubufd, the ceilings and the alternatives.
 
-Each is started on a free loopback port from a temporary folder and ended when the case is over."""
+Each is started on a free loopback port from a temporary folder and ended when the case has ended."""
 import ctypes
 import json
 import os

@@ -205,7 +205,7 @@ START_TEST(what_a_prefix_reaches) {
 }
 END_TEST
 
-/* A request that was permitted keeps its grant, and finds out when that is over. */
+/* A request that was permitted keeps its grant, and finds out when that has ended. */
 START_TEST(revoked_meanwhile) {
     struct gb_token_rec other = token(9, "other", GB_SCOPE_ADMIN);
     struct fixture f;

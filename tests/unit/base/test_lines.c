@@ -110,7 +110,7 @@ static uint64_t lost_of(struct gb_lines *l) {
     return gb_lines_lost(l, &why);
 }
 
-/* Putting goes on without a reader. One that comes late finds what was kept, and gaps that count the rest: the queue
+/* Putting continues without a reader. One that comes late finds what was kept, and gaps that count the rest: the queue
  * may have taken lines again after some were lost, as the pipe takes the first. */
 START_TEST(lines_beyond_the_bound_are_lost_and_told) {
     unsigned long long lost = 0;

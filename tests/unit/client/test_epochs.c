@@ -15,7 +15,7 @@ static char texts[8][TEXT_SIZE];
 static const char *answers[9];
 static struct gpubuf_error err;
 
-/* The next answers of the node here. epoch 0: none is told. */
+/* The next answers of the node here. epoch 0: without one. */
 static void say(int n, const char *status, unsigned epoch, const char *json) {
     char field[32] = "";
 
@@ -182,7 +182,7 @@ START_TEST(one_that_is_not_found_is_forgotten) {
 }
 END_TEST
 
-/* One that is made begins anew, whatever was known of another of that name. */
+/* One that is made begins at its own epoch, whatever was known of another of that name. */
 START_TEST(a_new_session_begins_anew) {
     gpubuf_client *client;
 

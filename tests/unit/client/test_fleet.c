@@ -70,7 +70,7 @@ START_TEST(ticket_in_place_of_the_token) {
 }
 END_TEST
 
-/* A client over a UNIX socket goes on over TCP, where its token is not sent. */
+/* A client over a UNIX socket continues over TCP, where its token is not sent. */
 START_TEST(from_a_socket) {
     gpubuf_client *client;
 
@@ -219,7 +219,7 @@ START_TEST(another_ticket) {
 }
 END_TEST
 
-/* An owner that is not there will not be within seconds: it is told at once. */
+/* An owner that is not there will not be within seconds: the call ends at once. */
 START_TEST(absent_owner) {
     gpubuf_client *client;
 

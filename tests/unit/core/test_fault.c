@@ -1,4 +1,4 @@
-/* The core reports every error, leaks nothing and goes on if memory runs out, the device refuses or the device dies. */
+/* The core reports every error, leaks nothing and continues if memory runs out, or the device refuses or dies. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

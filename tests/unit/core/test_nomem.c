@@ -1,5 +1,5 @@
 /* The core when malloc fails: every allocation of a few use cases, on whatever thread, fails once, in turn. A use case
- * may be refused then; nothing may crash or hang, nothing may be left over, and all goes on afterwards. */
+ * may be refused then; nothing may crash or hang, nothing may be left over, and all continues afterwards. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* The options of a fleet: what is permitted, and where others are told that the node is. */
+/* The options of a fleet: what is permitted, and where others find the node. */
 #include <string.h>
 
 #include "daemon/fleet.h"

@@ -8,7 +8,7 @@
 
 static struct gb_refusal_lines lines;
 
-/* So many refusals of one client. Returns how many have lines. */
+/* That many refusals of one client. Returns how many have lines. */
 static unsigned refuse(const char *client, enum gb_code code, unsigned times, uint64_t at_ns) {
     unsigned written = 0;
 

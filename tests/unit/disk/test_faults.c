@@ -188,7 +188,7 @@ START_TEST(a_file_whose_call_fails_is_given_up) {
 }
 END_TEST
 
-/* The disk stays as it is while it goes on to fail. */
+/* The disk stays as it is while it continues to fail. */
 START_TEST(a_probe_tells_what_it_finds) {
     struct gb_disk_name name = disk_name(298);
 

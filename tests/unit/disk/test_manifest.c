@@ -139,7 +139,7 @@ START_TEST(each_bit_counts) {
 }
 END_TEST
 
-/* Writes the text anew, with whitespace wherever it may stand. */
+/* Writes the text again, with whitespace wherever it may stand. */
 static char *spread(const char *text, size_t n, size_t *ret_n) {
     char *out = malloc(4 * n + 1);
     bool quoted = false;

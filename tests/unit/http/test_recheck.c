@@ -1,4 +1,4 @@
-/* Requests under way whose caller loses its permission: they end, and those of others go on. */
+/* Requests under way whose caller loses its permission: they end, and those of others continue. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -225,7 +225,7 @@ START_TEST(replies_break_off) {
 }
 END_TEST
 
-/* A connection that is idle goes on: its next request is asked for anew. */
+/* A connection that is idle stays: its next request is checked again. */
 START_TEST(connections_stay) {
     char body[64];
     int fd;

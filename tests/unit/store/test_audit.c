@@ -136,7 +136,7 @@ START_TEST(the_oldest_go_where_there_are_too_many) {
     ck_assert_int_eq(found.ids[9], 16);
     store_fixture_close(&f);
 
-    /* With a lower bound the rest goes with the next record; numbers go on. */
+    /* With a lower bound the rest goes with the next record; numbers continue. */
     f.config.audit_max = 3;
     store_fixture_open(&f);
     put_some(&f, 1, 1);
@@ -182,7 +182,7 @@ START_TEST(the_oldest_go_where_they_are_too_old) {
     store_fixture_close(&f);
     ck_assert_int_eq(store_sql_int(f.path, "SELECT min(id) FROM audit"), 4001);
 
-    /* The newest stays, since numbers go on from it. */
+    /* The newest stays, since numbers continue from it. */
     store_sql_exec(f.path, "UPDATE audit SET at_us = 1");
     store_fixture_open(&f);
     put_some(&f, 1, 1);
@@ -210,7 +210,7 @@ START_TEST(what_the_disk_refused_is_a_gap) {
     gb_store_audit_stat(f.store, &stat);
     ck_assert_uint_eq(stat.records, 4);
     ck_assert_uint_eq(stat.dropped, 4);
-    /* Whatever is asked for, the gap is told. */
+    /* Whatever is asked for, the gap is reported. */
     ask(&f, &query, &found, 64);
     ck_assert_uint_eq(found.count, 1);
     ck_assert_uint_eq(found.counts[0], 4);

@@ -480,7 +480,8 @@ START_TEST(the_fence_is_one_commit) {
 }
 END_TEST
 
-/* The fence succeeds, but the log cannot be begun anew: the outcome is certain, the next durable change has to wait. */
+/* The fence succeeds, but the log cannot be begun again: the outcome is certain, the next durable change has to wait.
+ * */
 START_TEST(a_log_that_is_not_mended_takes_no_durable_change) {
     struct store_fixture f;
     struct group group;

@@ -364,7 +364,7 @@ static enum gb_key_state state_in(int64_t session, char letter, const char *body
 
 static struct gb_key_page page;
 
-/* letters: of those that are told; one whose answer is not known stands behind a '?'. */
+/* letters: of those that are listed; one whose answer is not known stands behind a '?'. */
 static void check_page(int64_t session, uint64_t after, bool last, uint64_t bytes_max, const char *letters, bool more,
                        bool open) {
     struct gb_error err = GB_ERROR_INIT;

@@ -74,7 +74,7 @@ START_TEST(tokens_permit_what_they_say) {
 }
 END_TEST
 
-/* A grant goes on as long as neither what it permits nor what opens it changes. */
+/* A grant holds as long as neither what it permits nor what opens it changes. */
 START_TEST(grants_last_as_long_as_what_they_permit) {
     struct gb_token_rec tokens[4] = {token(1, "one", GB_SCOPE_READ), token(2, "two", GB_SCOPE_READ),
                                      token(3, "three", GB_SCOPE_READ), token(4, "four", GB_SCOPE_READ)};

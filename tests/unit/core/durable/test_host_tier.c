@@ -66,7 +66,7 @@ static void put_spill(struct core_fixture *f, const char *name, unsigned seed, s
     gb_assert_ok(core_upload(f->core, &p, durable_sent, NULL, &err), err);
 }
 
-/* Waits for the load. failed: one that failed before may still be told. */
+/* Waits for the load. failed: one that failed before may still be reported. */
 static void load_after(struct core_fixture *f, const char *name, bool failed) {
     const struct gb_locator at = core_at("default", name);
     struct gb_error err = GB_ERROR_INIT;
@@ -335,7 +335,7 @@ static void model_evict(struct core_fixture *f, const char *name, unsigned *stat
                       "%s", err.detail);
 }
 
-/* The test does not wait for the call, which goes on beside what follows. */
+/* The test does not wait for the call, which continues beside what follows. */
 static void model_sweep(struct core_fixture *f, bool loads, unsigned *state) {
     struct gb_sweep_call *call = gb_call_new(sizeof(*call), NULL, NULL);
     struct gb_name session = core_name("default");

@@ -145,7 +145,7 @@ START_TEST(test_not_in_memory) {
 }
 END_TEST
 
-/* A file that is damaged and cannot be written again: the bytes do not leave memory without being stored anew. */
+/* A file that is damaged and cannot be written again: the bytes do not leave memory without being stored again. */
 START_TEST(test_store_writes_again) {
     struct gb_error err = GB_ERROR_INIT;
     struct core_fixture f;

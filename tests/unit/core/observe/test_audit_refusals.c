@@ -13,7 +13,7 @@
 struct fixture {
     struct gb_audit_refusals *refusals;
     uint64_t now_ns;
-    /* Of all that was told: */
+    /* Of all that was reported: */
     uint64_t records;
     uint64_t refused; /* that the records stand for */
     uint64_t others;  /* those without a record of their own */
@@ -136,7 +136,7 @@ START_TEST(one_client_that_floods) {
 }
 END_TEST
 
-/* From more addresses than are told apart, for as long as rows are kept: they take half of the rows. */
+/* From more addresses than are kept apart, for as long as rows are kept: they take half of the rows. */
 START_TEST(many_clients_that_flood) {
     uint64_t sent = 0;
     struct fixture f;

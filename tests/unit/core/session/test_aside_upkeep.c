@@ -1,4 +1,4 @@
-/* What goes on in a session that was set aside: its bytes are stored, leave memory and come back, and leases end. */
+/* What continues in a session that was set aside: its bytes are stored, leave memory and come back, and leases end. */
 #include <string.h>
 
 #include "durable_fixture.h"

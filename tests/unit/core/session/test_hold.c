@@ -1,4 +1,4 @@
-/* Holds: a stream stands for a while, others go on, and no hold outlives the daemon's stop. */
+/* Holds: a stream stands for a while, others continue, and no hold outlives the daemon's stop. */
 #include <stdio.h>
 
 #include "core_pools.h"

@@ -168,7 +168,7 @@ static void raise_to(int64_t epoch) {
     gb_assert_ok(core_do(&err, session, gb_session_raise, f.core, &s, CLAIM, epoch), err);
 }
 
-/* The process ends before it knows whether the session went: the next one changes nothing in it until it is told. */
+/* The process ends before it knows whether the session went: the next one changes nothing in it until it knows. */
 START_TEST(it_is_frozen_in_the_next_process) {
     struct gb_name s = core_name("s");
     struct gb_session_view view;
@@ -378,7 +378,7 @@ START_TEST(one_that_does_not_arrive_gives_the_name_back) {
 }
 END_TEST
 
-/* Arrived, it goes on to a third node: it has had three names then. */
+/* Arrived, it moves to a third node: it has had three names then. */
 START_TEST(it_goes_on) {
     struct gb_session_bond bond;
 

@@ -159,7 +159,7 @@ static bool idle_stream(void *arg) {
     return !view.busy;
 }
 
-/* If one session's stream stalls, all other work goes on, also on other streams of that session. */
+/* If one session's stream stalls, all other work continues, also on other streams of that session. */
 START_TEST(one_stream_stands) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

@@ -102,7 +102,7 @@ END_TEST
 
 /* --- in the middle ------------------------------------------------------------------------------------------------ */
 
-/* Running readers go on, and the mapping ends after the last of them. */
+/* Running readers continue, and the mapping ends after the last of them. */
 START_TEST(while_it_is_read) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
     struct core_fixture f;

@@ -59,7 +59,7 @@ START_TEST(its_age_is_over) {
     core_mapping_done(&m);
     ck_assert(!gb_holder_maps(holder));
     p.max_age_s = 0;
-    gb_assert_ok(core_map(f.core, &p, &m, &err), err); /* the holder itself goes on */
+    gb_assert_ok(core_map(f.core, &p, &m, &err), err); /* the holder itself stays */
     ck_assert_int_eq(core_lease(f.core, m.id).expires_at_us, 0);
     core_mapping_done(&m);
     gb_holder_end(holder);

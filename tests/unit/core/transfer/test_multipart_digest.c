@@ -78,7 +78,7 @@ START_TEST(a_wrong_one) {
 }
 END_TEST
 
-/* Behind a gate: everything else is refused, then the computation goes on (0), or the upload is deleted (1). */
+/* Behind a gate: everything else is refused, then the computation continues (0), or the upload is deleted (1). */
 START_TEST(meanwhile) {
     struct fix *x = fix_open(_i % 2);
     bool delete = _i / 2;
@@ -115,7 +115,7 @@ START_TEST(meanwhile) {
 }
 END_TEST
 
-/* What holds a lane until it may go on. */
+/* What holds a lane until it may continue. */
 struct block {
     struct gb_task task; /* first */
     sem_t entered;

@@ -92,7 +92,7 @@ static int visit(void *arg, const struct gb_multipart_view *view, struct gb_erro
     return 0;
 }
 
-/* Completed ones are remembered, so many and no more; they count to no limit. */
+/* Completed ones are remembered, up to a limit; they count to no limit. */
 START_TEST(the_list) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

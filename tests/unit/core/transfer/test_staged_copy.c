@@ -170,7 +170,7 @@ START_TEST(a_question_that_fails) {
 }
 END_TEST
 
-/* Uploads x with so many bytes. Returns whether its times are another's. */
+/* Uploads x with that many bytes. Returns whether its times are another's. */
 static bool sampled(struct gb_core *core, size_t n, uint64_t *ret_copy_ns) {
     struct gb_upload_params p = core_upload_params("default", "x", n);
     struct gb_transfer_times times;

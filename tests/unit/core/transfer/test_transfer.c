@@ -268,7 +268,7 @@ START_TEST(a_session_deleted_meanwhile) {
 }
 END_TEST
 
-/* Work queued earlier on the stream holds a transfer back, and is told as queue time, not as copy time. */
+/* Work queued earlier on the stream holds a transfer back, and is reported as queue time, not as copy time. */
 START_TEST(transfers_wait_their_turn_on_the_stream) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

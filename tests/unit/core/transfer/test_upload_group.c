@@ -304,7 +304,7 @@ START_TEST(those_that_cross) {
     gb_buffer_delete(f.core, &(struct gb_locator){{"default"}, {"b"}}, &(struct gb_buffer_check){.check = NULL},
                      gone.call.buffer);
     gb_assert_ok(gb_upload_group_end(group[2], &err), err);
-    gb_upload_group_free(group[1]); /* its commit goes on */
+    gb_upload_group_free(group[1]); /* its commit continues */
     store_gate_open(&gate);
     for (i = 0; i < 3; i += 2) {
         gb_assert_ok(core_joint_finish(group[i], &w, &err), err);

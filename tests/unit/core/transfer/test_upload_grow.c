@@ -26,7 +26,7 @@ static struct gb_upload_params open_params(const char *name) {
     return p;
 }
 
-/* Sends so many bytes, in one piece or in uneven ones. */
+/* Sends n bytes, in one piece or in uneven ones. */
 static int send_all(struct core_fixture *f, const struct gb_upload_params *params, size_t n, size_t piece,
                     struct gb_buffer_rec *ret, struct gb_error *err) {
     struct gb_upload_params p = *params;
@@ -171,7 +171,7 @@ START_TEST(elements_are_whole) {
 }
 END_TEST
 
-/* The quota is full in the midst of growing, or at the end, where the bytes are needed twice. */
+/* The quota is full during growth, or at the end, where the bytes are needed twice. */
 START_TEST(the_quota_holds) {
     struct gb_session_params session = {.name = core_name("default")};
     struct core_fixture f;
@@ -227,7 +227,7 @@ START_TEST(a_small_quota_is_used) {
 }
 END_TEST
 
-/* The device's memory is full in the midst. */
+/* The device's memory is full during growth. */
 START_TEST(the_device_is_full) {
     static const char *const small[] = {"host:bytes=8M", "host:discrete,bytes=8M"};
     struct core_fixture f;
@@ -282,7 +282,7 @@ START_TEST(a_client_goes_in_the_midst) {
 }
 END_TEST
 
-/* A body that ends early wrote what came; one that goes on beyond the buffer is refused. */
+/* A body that ends early wrote what came; one that continues beyond the buffer is refused. */
 START_TEST(a_part_ends_where_the_buffer_ends) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;

@@ -11,7 +11,7 @@ static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"}
 
 #define ROWS 3000u
 #define ROW 1000u
-#define FIRST 100u /* of a row, so many bytes: */
+#define FIRST 100u /* bytes of a row: */
 #define TAKEN 700u
 
 struct state {

@@ -1,4 +1,4 @@
-/* Landlock: what the rules name can be done, and nothing else; the table of files lets the daemon go on. */
+/* Landlock: what the rules name can be done, and nothing else; the table of files lets the daemon continue. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -136,7 +136,7 @@ static int for_cuda(void) {
     HOLDS(open_close("/proc/1/status", O_RDONLY) == 0);
     REFUSED(open_close(in(outside, "secret"), O_RDONLY), EACCES);
     REFUSED(execve("/bin/sh", argv, none), EACCES);
-    /* The probe is this program again; without arguments the test would begin anew. */
+    /* The probe is this program again; without arguments the test would begin again. */
     execve("/proc/self/exe", argv, none);
     return __LINE__;
 }

@@ -1,4 +1,4 @@
-/* seccomp: what no list permits is refused, logged or ends the process, on every thread; all else goes on. */
+/* seccomp: what no list permits is refused, logged or ends the process, on every thread; all else continues. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/keyctl.h>

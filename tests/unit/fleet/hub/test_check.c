@@ -394,7 +394,7 @@ END_TEST
 
 /* --- members that are unknown ------------------------------------------------------------------------------------- */
 
-/* etcd takes "rangeEnd" for "range_end": what is not looked at must not go on. # is a key of a session, @ the end of
+/* etcd takes "rangeEnd" for "range_end": what is not checked must not pass. # is a key of a session, @ the end of
  * all keys that there are. */
 static const char *const unknown[] = {
     "{\"success\":[{\"request_range\":{\"key\":\"#\",\"rangeEnd\":\"@\"}}]}",

@@ -137,7 +137,7 @@ static void assert_values(struct sent *sent, const char *expected) {
 
 /* --- readings ----------------------------------------------------------------------------------------------------- */
 
-/* The first goes on at once; those that come before it is answered, and those of a moment, go on together. */
+/* The first is sent at once; those that come before it is answered, and those of a moment, are sent together. */
 START_TEST(readings_go_on_together) {
     static const char *const two[] = {KEY("sessions/y"), KEY("sessions/none")};
     static const char *const keys[] = {KEY("sessions/x"), KEY("sessions/z"), KEY("sessions/none"), KEY("sessions/y")};
@@ -223,7 +223,7 @@ START_TEST(an_answer_that_is_none) {
     for (i = 0; i < COUNT(sent); i++)
         send_read(&sent[i], "n", KEY("meta"));
     for (i = 0; i < COUNT(sent); i++) {
-        /* One that went on alone is passed on as it is, and refused by the node. */
+        /* One that was sent alone is passed on as it is, and refused by the node. */
         if (wait_for(&sent[i]) == GB_OK)
             ck_assert_str_eq(sent[i].ask.answer, "<html>");
         free(sent[i].ask.answer);
@@ -334,7 +334,7 @@ enum { NODES = 40 };
 static char node_names[NODES][16];
 static char renewals[NODES][64];
 
-/* Leases of so many nodes, from that number on. */
+/* Leases of that many nodes, from that number on. */
 static void grant_all(int64_t first, int count) {
     struct sent sent;
     char text[64];

@@ -232,7 +232,7 @@ START_TEST(somebody_goes) {
 END_TEST
 
 /* A close that takes long, of a lingering socket with unsent bytes, holds up no other request. When there is no room,
- * clients are told. */
+ * clients are refused. */
 START_TEST(a_close_that_takes_long) {
     struct linger patience = {.l_onoff = 1, .l_linger = 600};
     char body[64];

@@ -169,7 +169,7 @@ START_TEST(a_source_that_gives_nothing) {
 }
 END_TEST
 
-/* The socket takes nothing more: the daemon does not wait, and the connection is over. The number of replies sent
+/* The socket takes nothing more: the daemon does not wait, and the connection has ended. The number of replies sent
  * decides whether it is full before an interim response or before a final one, for which libmicrohttpd waits; so
  * several numbers are tried. */
 START_TEST(a_client_that_reads_nothing) {

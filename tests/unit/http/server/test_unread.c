@@ -265,7 +265,7 @@ static bool has_all(const struct reader *r) {
     return true;
 }
 
-/* Each reads so many bytes every so many microseconds, until it has its first reply whole. */
+/* Each reads a number of bytes at equal intervals, until it has its first reply whole. */
 static void read_all(struct reader *readers, size_t count, size_t bytes, unsigned pause_us) {
     size_t left = count;
     size_t i;
@@ -285,8 +285,8 @@ static void read_all(struct reader *readers, size_t count, size_t bytes, unsigne
     }
 }
 
-/* The client reads slowly, for longer than the stall time-out and more than the kernel keeps; then the connection goes
- * on. */
+/* The client reads slowly, for longer than the stall time-out and more than the kernel keeps; then the connection
+ * continues. */
 START_TEST(a_slow_client_gets_all) {
     struct reader readers[] = {
         {.what = "TCP", .target = "/memory/8388608", .bytes = LARGE},

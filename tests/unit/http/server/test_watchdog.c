@@ -56,7 +56,7 @@ static void tweak(struct gb_http_server_config *config) {
     config->loops = 1;
 }
 
-/* The connection is ended and logged; another of the same loop, which waits or is idle, goes on. */
+/* The connection is ended and logged; another of the same loop, which waits or is idle, stays. */
 START_TEST(a_loop_that_spins_ends_the_connection) {
     int idle;
     int stuck;

@@ -188,7 +188,7 @@ START_TEST(warnings_without_end) {
 }
 END_TEST
 
-/* The client's first message in records of so many bytes each, all at once. */
+/* The client's first message in records of `size` bytes each, all at once. */
 static void send_in_records(size_t size) {
     char bytes[8192];
     size_t to = 0;
@@ -389,7 +389,7 @@ static bool is_good(void) {
     return good;
 }
 
-/* The connection goes on, and the authorities in force decide whether its client's certificate does. */
+/* The connection stays, and the authorities in force decide whether its client's certificate does. */
 START_TEST(authorities_change) {
     struct gb_tls_client client = {.priority = VERSIONS[_i].priority};
     struct gb_tls_context *same;
