@@ -1,6 +1,6 @@
 /* Text: names, words out of lines and of fixed lists, numbers and their units, escapes, what a mistyped word may
- * have meant, the rules of the fault options, and the lines of a configuration file. Pure: nothing is kept, nothing is
- * allocated but what a function returns. */
+ * have meant, the rules of the fault options, the lines of a configuration file and of a help. Nothing is kept, and
+ * nothing is allocated but what a function returns. */
 #include "base/text.h"
 
 #include <ctype.h>
@@ -393,6 +393,32 @@ bool gb_conf_split(char *text, char **ret_name, char **ret_value) {
     *ret_name = gb_conf_trim(text);
     *ret_value = gb_conf_trim(value);
     return true;
+}
+
+/* --- help --------------------------------------------------------------------------------------------------------- */
+
+void gb_put_help(FILE *out, const char *left, const char *right, int column, int width) {
+    int at = column;
+
+    if (strlen(left) >= (size_t)column)
+        fprintf(out, "%s\n%*s", left, column, "");
+    else
+        fprintf(out, "%-*s", column, left);
+    while (*right != '\0') {
+        int n = (int)strcspn(right, " ");
+
+        if (at > column && at + 1 + n > width) {
+            fprintf(out, "\n%*s", column, "");
+            at = column;
+        } else if (at > column) {
+            putc(' ', out);
+            at++;
+        }
+        fwrite(right, 1, (size_t)n, out);
+        at += n;
+        right += n + (right[n] == ' ');
+    }
+    putc('\n', out);
 }
 
 /* --- words of a fixed list ---------------------------------------------------------------------------------------- */

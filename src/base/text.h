@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/error.h"
 
@@ -135,6 +136,9 @@ const char *gb_conf_quotes(const char *value, size_t n);
 const char *gb_conf_path(const char *path, size_t n);
 /* Of a file's first bytes, if these are a mark of its encoding. */
 const char *gb_conf_mark(const char *text);
+
+/* Prints an entry of a help: left, and from that column on the words of right, in lines of at most `width` columns. */
+void gb_put_help(FILE *out, const char *left, const char *right, int column, int width);
 
 /* Finds word[0..len) among names[0..count). Returns 0, or -1 with INVALID_ARGUMENT that calls the thing `what`, quotes
  * the word and lists all names. */

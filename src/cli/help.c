@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/config.h"
 
@@ -24,33 +25,8 @@ static const struct {
 #define COLUMN 30
 #define WIDTH 110
 
-/* Prints words of text from column COLUMN on, each new line indented. */
-static void put_words(FILE *out, const char *text) {
-    size_t at = COLUMN;
-
-    while (*text != '\0') {
-        size_t n = strcspn(text, " ");
-
-        if (at > COLUMN && at + 1 + n > WIDTH) {
-            fprintf(out, "\n%*s", COLUMN, "");
-            at = COLUMN;
-        } else if (at > COLUMN) {
-            putc(' ', out);
-            at++;
-        }
-        fwrite(text, 1, n, out);
-        at += n;
-        text += n + (text[n] == ' ');
-    }
-    putc('\n', out);
-}
-
 static void put_line(FILE *out, const char *left, const char *right) {
-    if (strlen(left) >= COLUMN)
-        fprintf(out, "%s\n%*s", left, COLUMN, "");
-    else
-        fprintf(out, "%-*s", COLUMN, left);
-    put_words(out, right);
+    gb_put_help(out, left, right, COLUMN, WIDTH);
 }
 
 /* In the command's own sense, if it has one. command may be NULL. */

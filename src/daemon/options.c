@@ -280,34 +280,11 @@ int gb_options_file(struct gb_options *options, const char *path, struct gb_erro
 #define COLUMN 28
 #define WIDTH 100
 
-/* Prints words of text from column `at` on, each new line indented. */
-static void put_words(FILE *out, const char *text, size_t at) {
-    while (*text != '\0') {
-        size_t n = strcspn(text, " ");
-
-        if (at > COLUMN && at + 1 + n > WIDTH) {
-            fprintf(out, "\n%*s", COLUMN, "");
-            at = COLUMN;
-        } else if (at > COLUMN) {
-            putc(' ', out);
-            at++;
-        }
-        fwrite(text, 1, n, out);
-        at += n;
-        text += n + (text[n] == ' ');
-    }
-}
-
 void gb_options_put(FILE *out, const char *name, const char *argument, const char *help) {
-    char left[64];
+    char left[96];
 
     snprintf(left, sizeof(left), "  %s%s%s", name, argument[0] != '\0' ? " " : "", argument);
-    if (strlen(left) >= COLUMN)
-        fprintf(out, "%s\n%*s", left, COLUMN, "");
-    else
-        fprintf(out, "%-*s", COLUMN, left);
-    put_words(out, help, COLUMN);
-    putc('\n', out);
+    gb_put_help(out, left, help, COLUMN, WIDTH);
 }
 
 void gb_options_help_of(FILE *out, enum gb_option_id id) {

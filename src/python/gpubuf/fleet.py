@@ -254,7 +254,7 @@ class _OwnerTransport(Transport):
         self._lost = False  # the owner may be another one
         self._takes = True  # the owner may take the token
         self._moving = threading.Lock()
-        self._past: List[Any] = []  # connections of other threads to former owners: they may be in the midst of an answer
+        self._past: List[Any] = []  # connections of other threads to former owners: an answer may be under way there
         super().__init__(fleet._usual(), fleet._token, fleet._timeout, fleet._nodes[fleet._first]._transport.trust)
         self.files, self.epochs = fleet._tls, fleet._epochs
         self._resolve()
