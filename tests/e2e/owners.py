@@ -55,9 +55,6 @@ class History:
         if self.away[node] and self.away[node][-1][1] == math.inf:
             self.away[node][-1][1] = time.monotonic()
 
-    def was_away(self, node, begun, ended):
-        return any(a <= ended and b >= begun for a, b in self.away[node])
-
     # What is exempt.
 
     def _void(self, ops, serves):
