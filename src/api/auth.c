@@ -69,9 +69,9 @@ static int identify(const struct gb_http_request *request, struct gb_token_found
 
 /* --- tickets ------------------------------------------------------------------------------------------------------ */
 
-/* The caller of a request with a ticket is the highest number less what its token may: a bit for each scope up to
- * admin, and one for a token that is bound to the session of the path. Grants never come near. Nodes of other versions
- * read the same bits; a ticket never has scope fleet. */
+/* The caller of a request with a ticket is the highest number less a set of bits: one for each scope of its token up to
+ * admin, and one if the token is bound to the session of the path. Grants never come near. Nodes of other versions read
+ * the same bits; a ticket never has scope fleet. */
 #define TICKET_BOUND (1u << (GB_SCOPE_ADMIN + 1))
 #define TICKET_RIGHTS (2 * TICKET_BOUND - 1)
 #define TICKET_PREFIX "ticket:"
@@ -135,7 +135,7 @@ static int by_ticket(struct gb_http_request *request, struct gb_error *err) {
                  via->s ? via->s : "") < 0)
         query = NULL;
     if (!path || !query)
-        r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        r = gb_error_memory(err, "request");
     else
         r = gb_fleet_ticket_check(gb_api_of(request)->fleet, request->aside[GB_ASIDE_TICKET].s,
                                   gb_http_method_name(request->method), path, query, who, sizeof(who), err);

@@ -557,7 +557,7 @@ int gb_json_reply(struct gb_json_writer *out, struct gb_http_response *response,
     gb_json_end(out);
     if (out->failed) {
         gb_json_done(out);
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return gb_error_memory(err, "reply");
     }
     if (gb_http_response_header(response, err, "Content-Type", "application/json") < 0) {
         gb_json_done(out);
@@ -586,7 +586,7 @@ enum gb_step gb_reply_tagged(struct gb_json_writer *out, char kind, struct gb_ht
     }
     gb_json_done(out);
     if (!canned) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        gb_error_memory(err, "reply");
         return GB_STEP_ERROR;
     }
     gb_http_response_canned(response, canned);

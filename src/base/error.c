@@ -36,6 +36,10 @@ int gb_error_set(struct gb_error *err, enum gb_code code, const char *fmt, ...) 
     return -1;
 }
 
+int gb_error_memory(struct gb_error *err, const char *what) {
+    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the %s; try again later", what);
+}
+
 int gb_error_move(struct gb_error *err, const struct gb_error *from) {
     if (err && err->code == GB_OK)
         *err = *from;

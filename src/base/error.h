@@ -35,6 +35,9 @@ struct gb_error {
 /* Sets code and detail. Returns -1 always, so that callers can `return gb_error_set(...)`. err may be NULL. */
 int gb_error_set(struct gb_error *err, enum gb_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
+/* Sets SATURATED, "no memory for the request" if that is what. Returns -1 always. err may be NULL. */
+int gb_error_memory(struct gb_error *err, const char *what);
+
 /* Gives *err the value of *from, unless it is set already. Returns -1 always. err may be NULL. */
 int gb_error_move(struct gb_error *err, const struct gb_error *from);
 

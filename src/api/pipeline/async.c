@@ -47,7 +47,7 @@ void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_err
         if (wait)
             gb_http_request_unref(request);
         free(wait);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return NULL;
     }
     if (request->state) {

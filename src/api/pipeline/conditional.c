@@ -104,7 +104,7 @@ static int join(const struct gb_http_request *request, const char *name, char **
         return 0;
     list = malloc(size);
     if (!list)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return gb_error_memory(err, "request");
     list[0] = '\0';
     at = 0;
     while ((line = gb_http_header_next(request, name, &at))) {
@@ -124,7 +124,7 @@ int gb_conditions_read(const struct gb_http_request *request, struct gb_conditio
     struct gb_conditions *c = calloc(1, sizeof(*c));
 
     if (!c)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return gb_error_memory(err, "request");
     if (join(request, "If-Match", &c->if_match, err) < 0 ||
         join(request, "If-None-Match", &c->if_none_match, err) < 0) {
         gb_conditions_free(c);
@@ -149,7 +149,7 @@ int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, s
     free(conditions->labels);
     conditions->labels = strdup(labels);
     if (!conditions->labels)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return gb_error_memory(err, "request");
     return 0;
 }
 
@@ -169,7 +169,7 @@ static int raced(const char *what, struct gb_error *err) {
                         "another request changed the %s at the same time; send it again", what);
 }
 
-/* Tells whether the list has a tag of the buffer: of its bytes, in any form, or of its metadata. */
+/* Whether the list has a tag of the buffer: of its bytes, in any form, or of its metadata. */
 static bool names_buffer(const char *list, bool weak, const struct gb_buffer_rec *rec) {
     char text[GB_FORM_COUNT + 4][GB_ETAG_SIZE];
     const char *tags[GB_FORM_COUNT + 4];
@@ -218,7 +218,7 @@ int gb_conditions_source(const json_t *body, struct gb_buffer_check *ret, struct
     return 0;
 }
 
-/* Tells whether the list holds a tag of this session's record, whatever the session held when the tag was given out. */
+/* Whether the list holds a tag of this session's record, whatever the session held when the tag was given out. */
 static bool names_session(const char *list, bool weak, const struct gb_session_rec *rec) {
     char text[GB_ETAG_SIZE];
     struct gb_etag tag;

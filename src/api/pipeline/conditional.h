@@ -85,7 +85,7 @@ void gb_polls_end(struct gb_polls *polls);
 /* Checks the tokens of all waiting requests again. [any thread, never blocks] */
 void gb_polls_recheck(struct gb_polls *polls);
 
-/* Tells whether the resource still has that tag. [now] */
+/* Whether the resource still has that tag. [now] */
 typedef bool gb_poll_same(struct gb_core *core, const struct gb_http_request *request, const char *tag);
 
 /* Waits for a change, when the response is a complete 304. handler: runs again from its start. same: NULL when every

@@ -171,7 +171,7 @@ enum gb_step gb_digest_await(struct gb_http_request *request, const struct gb_re
     if (!wait || !wait->call) {
         free(wait);
         free(job);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     job->request = gb_http_request_ref(request);

@@ -43,8 +43,7 @@ struct gb_representation {
     size_t head_n;
 };
 
-/* Tells whether the digest is asked for and still unknown. Returns 1 when it has to be computed, 0 when it is known or
- * not asked for, or -1. */
+/* Returns 1 if the digest is asked for and has to be computed, 0 if it is known or not asked for, or -1. */
 int gb_digest_missing(const struct gb_http_request *request, const struct gb_representation *what,
                       struct gb_error *err);
 

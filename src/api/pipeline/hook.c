@@ -116,7 +116,7 @@ static void saving_unref(struct gb_saving *s) {
 
 /* --- the key ------------------------------------------------------------------------------------------------------ */
 
-/* Tells whether the request brings a key and its route hears it. */
+/* Whether the request brings a key and its route hears it. */
 static bool idempotency_wanted(const struct gb_http_request *request) {
     return gb_route_of(request)->keyed && gb_http_header(request, "Idempotency-Key");
 }
@@ -162,8 +162,7 @@ static void add(struct hash *h, const char *s, size_t n) {
 }
 
 static int end_hash(struct hash *h, char *ret_hex, struct gb_error *err) {
-    int r = h->text.failed ? gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later")
-                           : gb_sha256_hex(h->text.s, h->text.used, ret_hex, err);
+    int r = h->text.failed ? gb_error_memory(err, "request") : gb_sha256_hex(h->text.s, h->text.used, ret_hex, err);
 
     gb_json_done(&h->text);
     return r;
@@ -324,7 +323,7 @@ static int replay(const struct gb_idempotency_reply *answer, struct gb_http_resp
         return 0;
     body = malloc(answer->body_len);
     if (!body)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return gb_error_memory(err, "reply");
     memcpy(body, answer->body, answer->body_len);
     gb_http_response_take(response, body, answer->body_len);
     return 0;
@@ -485,7 +484,7 @@ static struct sink *sink_new(struct gb_request_hooks *hooks, struct gb_error *er
     struct sink *s = calloc(1, sizeof(*s));
 
     if (!s) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return NULL;
     }
     s->sink = (struct gb_http_sink){
@@ -519,7 +518,7 @@ static enum gb_step key_sink_compare(struct gb_request_hooks *hooks, struct gb_h
     if (request->has_content_length && request->content_length != s->most)
         idempotency_reused(err);
     else if (!(s->room = malloc(SCRATCH_BYTES)))
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
     else
         request->sink = &s->sink;
     if (request->sink)
@@ -623,11 +622,6 @@ static bool idempotency_end(struct gb_request_hooks *hooks, struct gb_http_reque
     request->deadline_ns = 0;
     gb_key_keep(core, &hooks->key, answer, saved, s);
     return !request->timed_out;
-}
-
-/* Tells whether that write has ended. */
-static bool idempotency_saved(const struct gb_request_hooks *hooks) {
-    return atomic_load(&hooks->saving->finished);
 }
 
 static void idempotency_free(struct gb_request_hooks *hooks) {
@@ -827,7 +821,7 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_http_respon
         return GB_STEP_WAIT;
     hooks = calloc(1, sizeof(*hooks));
     if (!hooks) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     hooks->api = gb_api_of(request);
@@ -857,7 +851,8 @@ enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *r
     if (!hooks)
         return gb_loading_run(handler, request, response, err);
     if (hooks->saving)
-        return idempotency_saved(hooks) || request->timed_out ? conclude(hooks, request, response, err) : GB_STEP_WAIT;
+        return atomic_load(&hooks->saving->finished) || request->timed_out ? conclude(hooks, request, response, err)
+                                                                           : GB_STEP_WAIT;
     if (hooks->claimed && request->timed_out && !request->detached)
         return outlast(request, err);
     step = gb_loading_run(handler, request, response, err);

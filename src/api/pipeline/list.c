@@ -222,7 +222,7 @@ int gb_list_link(const struct gb_http_request *request, const char *name, const 
     char *to;
 
     if (!link)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return gb_error_memory(err, "reply");
     *link = '<';
     to = copy(link + 1, target, path);
     *to++ = '?';
@@ -431,7 +431,7 @@ enum gb_step gb_reply_page(struct gb_http_request *request, struct gb_http_respo
     }
     job = malloc(sizeof(*job));
     if (!job) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     *job = (struct job){
@@ -489,7 +489,7 @@ enum gb_step gb_deferred_report_start(struct gb_http_request *request, gb_deferr
         gb_error_set(err, GB_ERR_SATURATED, "%d answers of this kind are being made; try again later",
                      GB_DEFERRED_REPORTS_MAX);
     else if (!(job = malloc(sizeof(*job))))
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
     if (!job) {
         atomic_fetch_sub(&api->reports, 1);
         return GB_STEP_ERROR;

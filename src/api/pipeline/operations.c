@@ -99,7 +99,7 @@ struct gb_operation *gb_operations_reserve(struct gb_operations *ops, bool reads
     bool full;
 
     if (!op) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the operation; try again later");
+        gb_error_memory(err, "operation");
         return NULL;
     }
     op->refs = 1;
@@ -134,7 +134,7 @@ int gb_operation_publish(struct gb_operations *ops, struct gb_operation *op, con
 
     op->target = strndup(request->target.s, strcspn(request->target.s, "?"));
     if (!op->target)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the operation; try again later");
+        return gb_error_memory(err, "operation");
     op->kind = route->operation;
     (void)gb_api_bearer(request, &op->token, NULL);
     if (route->target >= GB_TARGET_SESSION)
@@ -156,7 +156,7 @@ int gb_operation_publish(struct gb_operations *ops, struct gb_operation *op, con
         ops->last = op;
     }
     pthread_mutex_unlock(&ops->lock);
-    return r < 0 ? gb_error_set(err, GB_ERR_SATURATED, "no memory for the operation; try again later") : 0;
+    return r < 0 ? gb_error_memory(err, "operation") : 0;
 }
 
 void gb_operation_attach(struct gb_operations *ops, struct gb_operation *op, struct gb_http_request *request) {
@@ -565,7 +565,7 @@ static enum gb_step wait(struct gb_http_request *request, struct gb_operation *o
 
     if (!w) {
         gb_operation_unref(ops, op);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     w->op = op;

@@ -247,7 +247,7 @@ enum gb_step gb_redirect_to(const struct gb_http_request *request, struct gb_htt
     struct gb_json_writer out = {0};
 
     if (!url) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     gb_json_open(&out, NULL, '{');
@@ -510,7 +510,7 @@ static enum gb_step look_up(struct gb_http_request *request, const struct gb_nam
     struct looking *looking = calloc(1, sizeof(*looking));
 
     if (!looking) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     if (gb_via_read(request, &looking->via, err) < 0) {

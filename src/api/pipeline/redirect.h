@@ -1,9 +1,9 @@
 /* Requests for sessions of other nodes of the fleet, around every handler.
  *
- * A request whose session is here is served, and no node is asked. Another one is looked up before its body is taken,
- * and is redirected with 307 to the session's node, with two parameters more: via says what was known when it was
- * redirected and how often it was, and ticket stands for its token, because clients leave Authorization behind on
- * another host. */
+ * A request whose session is here is served, and no node is asked. Any other session is looked up before the body is
+ * taken, and the request is redirected with 307 to the session's node. The new URL has two more parameters: via says
+ * under which epoch the node was known and how often the request was redirected; ticket stands for the token, because
+ * clients do not send Authorization to another host. */
 #ifndef GB_API_PIPELINE_REDIRECT_H
 #define GB_API_PIPELINE_REDIRECT_H
 

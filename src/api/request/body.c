@@ -380,7 +380,7 @@ int gb_body_object(const struct gb_http_request *request, const char *fields, bo
                    struct gb_error *err) {
     if (request->body_len == 0 && optional) {
         *ret = json_object();
-        return *ret ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return *ret ? 0 : gb_error_memory(err, "request");
     }
     if (request->body_len == 0)
         return gb_error_set(err, GB_ERR_MALFORMED_JSON, "a JSON object is needed as the body%s%s",

@@ -319,13 +319,13 @@ int gb_tensor_labels(const char *old, const struct gb_name *buffer, const char *
         return 0;
     labels = json_loads(old, 0, NULL);
     if (!labels)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the labels; try again later");
+        return gb_error_memory(err, "labels");
     present = json_string_value(json_object_get(labels, GB_TENSOR_LABEL));
     if (own ? !present : present && strcmp(present, tensor) == 0)
         r = 0;
     else if (own ? json_object_del(labels, GB_TENSOR_LABEL) < 0
                  : json_object_set_new(labels, GB_TENSOR_LABEL, json_string(tensor)) < 0)
-        r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the labels; try again later");
+        r = gb_error_memory(err, "labels");
     else
         r = dump(labels, out, buffer, err);
     json_decref(labels);
@@ -349,7 +349,7 @@ static int check_distinct(const struct gb_safetensors *file, const struct gb_nam
     int r = 0;
 
     if (!pairs)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return gb_error_memory(err, "request");
     for (i = 0; i < file->count; i++)
         pairs[i] = (struct pair){.tensor = file->tensors[i].name, .buffer = &names[i]};
     qsort(pairs, file->count, sizeof(*pairs), by_buffer);
@@ -370,7 +370,7 @@ int gb_tensors_names(const struct gb_safetensors *file, const char *prefix, stru
     int r = 0;
 
     if (!names)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return gb_error_memory(err, "request");
     for (i = 0; i < file->count && r == 0; i++)
         r = gb_tensor_buffer(prefix, file->tensors[i].name, &names[i], err);
     if (r < 0 || check_distinct(file, names, err) < 0) {

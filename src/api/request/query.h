@@ -151,7 +151,7 @@ int gb_media_encoding(const char *content_encoding, struct gb_error *err);
  * form, at least one. Returns 0, or -1 with NOT_ACCEPTABLE, which names the offered forms. */
 int gb_media_accept(const char *accept, unsigned offered, enum gb_form *ret, struct gb_error *err);
 
-/* Tells whether the Accept header (NULL: absent) names the type and likes it no less than the other one, which is the
+/* Whether the Accept header (NULL: absent) names the type and likes it no less than the other one, which is the
  * default. */
 bool gb_media_prefers(const char *accept, const char *type, const char *other);
 

@@ -47,7 +47,7 @@ struct gb_batch {
     struct gb_transaction_batch *transactions;
 };
 
-/* --- the question ------------------------------------------------------------------------------------------------- */
+/* --- reading a batch ---------------------------------------------------------------------------------------------- */
 
 /* Reads and checks a batch as a whole, and puts its operations into waves. */
 
@@ -63,10 +63,6 @@ static const struct {
     [GB_BATCH_RELEASE] = {"release", "op buffer side"},
 };
 #define WHATS (sizeof(whats) / sizeof(whats[0]))
-
-static const char *batch_word(enum gb_batch_what what) {
-    return whats[what].word;
-}
 
 /* --- one operation ------------------------------------------------------------------------------------------------ */
 
@@ -124,15 +120,15 @@ static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *i
     return gb_json_name(item->body, "stream", stream, err) < 0 ? -1 : 0;
 }
 
-/* Looks for the sources of the copies of a wave, the items from `from` to `end`: what they copy is of one moment, so
- * that buffers that were written as one are copied as one. Returns 0, or -1 with SATURATED. */
-static int batch_look(struct gb_batch *batch, size_t from, size_t end, struct gb_error *err) {
+/* Finds the sources of the copies of a wave, the items from `from` to `end`, all as of one moment: buffers that were
+ * written as one are copied as one. Returns 0, or -1 with SATURATED. */
+static int find_sources(struct gb_batch *batch, size_t from, size_t end, struct gb_error *err) {
     struct gb_device_write_params *writes = calloc(end - from + 1, sizeof(*writes));
     size_t count = 0;
     size_t i;
 
     if (!writes)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
+        return gb_error_memory(err, "batch");
     for (i = from; i < end; i++) {
         struct gb_batch_item *item = &batch->items[i];
 
@@ -194,7 +190,7 @@ struct waves {
 
 static int note(struct gb_map *map, const struct gb_name *name, struct gb_error *err) {
     if (gb_map_put(map, name->s, (void *)name) < 0)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
+        return gb_error_memory(err, "batch");
     return 0;
 }
 
@@ -286,7 +282,7 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
                  item->what == GB_BATCH_CREATE || write.in_place, err);
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- the whole batch ---------------------------------------------------------------------------------------------- */
 
 static int read_items(struct gb_batch *batch, const json_t *list, struct gb_error *err) {
     struct gb_name *from = calloc(batch->count, sizeof(*from));
@@ -296,7 +292,7 @@ static int read_items(struct gb_batch *batch, const json_t *list, struct gb_erro
     int r = 0;
 
     if (!from)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
+        return gb_error_memory(err, "batch");
     for (i = 0; i < batch->count && r == 0; i++) {
         batch->items[i].body = json_array_get(list, i);
         r = read_item(&w, batch, &batch->items[i], &from[i], &why);
@@ -323,7 +319,7 @@ static int read_list(struct gb_batch *batch, struct gb_error *err) {
                             batch->count);
     batch->items = calloc(batch->count, sizeof(*batch->items));
     if (!batch->items)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
+        return gb_error_memory(err, "batch");
     return read_items(batch, list, err);
 }
 
@@ -349,7 +345,7 @@ static struct gb_batch *batch_read(struct gb_http_request *request, struct gb_er
     struct gb_batch *batch = calloc(1, sizeof(*batch));
 
     if (!batch) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
+        gb_error_memory(err, "batch");
         return NULL;
     }
     atomic_init(&batch->refs, 1);
@@ -365,7 +361,7 @@ static struct gb_batch *batch_read(struct gb_http_request *request, struct gb_er
     return NULL;
 }
 
-/* --- the run ------------------------------------------------------------------------------------------------------ */
+/* --- running a batch ---------------------------------------------------------------------------------------------- */
 
 /* Runs the waves of a batch one after the other, and replies. */
 
@@ -404,12 +400,12 @@ static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, s
 
     for (; at < batch->count && batch->items[at].wave == batch->items[batch->begun].wave; at++)
         members += batch->items[at].what != GB_BATCH_CREATE;
-    if (batch_look(batch, batch->begun, at, err) < 0)
+    if (find_sources(batch, batch->begun, at, err) < 0)
         return -1;
     gb_transaction_batch_unref(batch->transactions);
     batch->transactions = gb_transaction_batch_new(members, batch->atomic, mark->key[0] ? mark : NULL);
     if (!batch->transactions)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the batch; try again later");
+        return gb_error_memory(err, "batch");
     batch->wave_end = at;
     atomic_store(&batch->pending, at - batch->begun + 1);
     return 0;
@@ -507,7 +503,7 @@ static enum gb_step reply(struct gb_batch *batch, struct gb_http_response *respo
 
         done += error_of(item)->code == GB_OK;
         gb_json_open(&out, NULL, '{');
-        gb_json_put_string(&out, "op", batch_word(item->what));
+        gb_json_put_string(&out, "op", whats[item->what].word);
         gb_json_put_string(&out, "buffer", item->name.s);
         gb_json_put_u64(&out, "status", (uint64_t)status_of(item));
         render_result(&out, batch, item);

@@ -179,7 +179,7 @@ static int read_each(const json_t *list, struct gb_name *names, struct gb_error 
         if (r == 0 && gb_map_get(&seen, names[i].s))
             r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "'names' has \"%s\" twice", names[i].s);
         if (r == 0 && gb_map_put(&seen, names[i].s, &names[i]) < 0)
-            r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+            r = gb_error_memory(err, "request");
         if (r < 0)
             break;
     }
@@ -199,7 +199,7 @@ static int read_names(const json_t *body, struct gb_checkpoint_names *ret, struc
         return gb_error_set(err, GB_ERR_WRONG_TYPE, "the field 'names' must be a list of buffers' names, or null");
     *ret_room = malloc((json_array_size(list) + 1) * sizeof(**ret_room));
     if (!*ret_room)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return gb_error_memory(err, "request");
     *ret = (struct gb_checkpoint_names){.names = *ret_room, .count = json_array_size(list), .given = true};
     return read_each(list, *ret_room, err);
 }
@@ -582,7 +582,7 @@ enum gb_step gb_api_checkpoint_file_get(struct gb_http_request *request, struct 
 
     f = calloc(1, sizeof(*f));
     if (!f) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
+        gb_error_memory(err, "download");
         return GB_STEP_ERROR;
     }
     request->state = f;
@@ -703,7 +703,7 @@ enum gb_step gb_api_checkpoint_file_put(struct gb_http_request *request, struct 
         return GB_STEP_ERROR;
     s = calloc(1, sizeof(*s));
     if (!s) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
+        gb_error_memory(err, "upload");
         return GB_STEP_ERROR;
     }
     s->sink = (struct gb_http_sink){

@@ -69,7 +69,7 @@ static inline bool download_several(const struct download *d) {
     return d->ranges.count > 1;
 }
 
-/* --- what is sent ------------------------------------------------------------------------------------------------- */
+/* --- what a download sends ---------------------------------------------------------------------------------------- */
 
 /* Decides which bytes a download sends, in which form, and which ranges of them. */
 
@@ -202,7 +202,7 @@ static int make_head(struct download *d, struct gb_error *err) {
     } else if (d->form == GB_FORM_NPY) {
         d->head = malloc(GB_NPY_WRITE_MAX);
         if (!d->head)
-            return gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
+            return gb_error_memory(err, "download");
         d->head_size = gb_npy_write_header(d->rec.dtype, &d->shape, d->head);
     }
     return 0;
@@ -297,7 +297,7 @@ static int download_plan(struct download *d, const struct gb_http_request *reque
     return choose_ranges(d, request, response, err) < 0 ? -1 : 1;
 }
 
-/* --- the body ----------------------------------------------------------------------------------------------------- */
+/* --- the body as bytes -------------------------------------------------------------------------------------------- */
 
 /* The body of a download. */
 
@@ -424,7 +424,7 @@ static void download_source_init(struct download *d) {
     enter_part(d);
 }
 
-/* --- as JSON or text ---------------------------------------------------------------------------------------------- */
+/* --- the body as JSON or text ------------------------------------------------------------------------------------- */
 
 /* [never blocks] Takes the bytes that are there into d->bytes. Returns 1 when it has all, 0: wait for wake, or -1. */
 static int download_collect(struct download *d, struct gb_error *err) {
@@ -435,7 +435,7 @@ static int download_collect(struct download *d, struct gb_error *err) {
     if (!d->bytes)
         d->bytes = malloc(d->view.bytes);
     if (!d->bytes)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the values; try again later");
+        return gb_error_memory(err, "values");
     while (d->block_n < d->view.bytes) {
         r = gb_download_next(d->core, &block, &n, err);
         if (r <= 0)
@@ -490,7 +490,7 @@ static enum gb_step download_write(struct gb_http_request *request, struct gb_er
     struct writing *w = calloc(1, sizeof(*w));
 
     if (!w) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the values; try again later");
+        gb_error_memory(err, "values");
         return GB_STEP_ERROR;
     }
     gb_download_free(d->core, true);
@@ -701,7 +701,7 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
     int r;
 
     if (!d) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
+        gb_error_memory(err, "download");
         return GB_STEP_ERROR;
     }
     download_source_init(d);

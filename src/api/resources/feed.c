@@ -287,7 +287,7 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
         return reply_page(request, &none, response, err);
     page = calloc(1, sizeof(*page) + a->limit * sizeof(struct gb_notice));
     if (!page) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        gb_error_memory(err, "reply");
         return GB_STEP_ERROR;
     }
     atomic_init(&page->refs, 1);
@@ -303,7 +303,7 @@ static enum gb_step send_page(struct gb_http_request *request, const struct aske
         return reply_page(request, &page->piece, response, err);
     page->call = gb_call_new(sizeof(*page->call), fetched, page);
     if (!page->call) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        gb_error_memory(err, "reply");
         return GB_STEP_ERROR;
     }
     atomic_fetch_add(&page->refs, 1);
@@ -357,7 +357,7 @@ enum gb_step gb_api_feed(struct gb_http_request *request, struct gb_http_respons
     begin(api, &a, &out);
     if (out.failed) {
         gb_json_done(&out);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        gb_error_memory(err, "reply");
         return GB_STEP_ERROR;
     }
     gb_http_response_take(response, out.s, out.used);

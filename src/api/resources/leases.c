@@ -90,16 +90,12 @@ static void share_free(struct gb_share *share) {
     free(share);
 }
 
-static int no_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the mapping; try again later");
-}
-
 static int make_share(struct gb_http_request *request, struct gb_share **ret, struct gb_error *err) {
     const struct gb_http_peer *peer = request->peer;
     struct gb_share *share = calloc(1, sizeof(*share));
 
     if (!share)
-        return no_memory(err);
+        return gb_error_memory(err, "mapping");
     gb_mutex_init(&share->lock);
     if (gb_holder_new(gb_api_of(request)->core, peer->pid, peer->uid, peer->gid, &share->holder, err) < 0 ||
         gb_http_peer_hold(request, share, err) < 0) {
@@ -125,7 +121,7 @@ struct gb_share *gb_share_take(struct gb_http_request *request, struct gb_error 
             share->lease = bigger;
             share->size = size;
         } else {
-            r = no_memory(err);
+            r = gb_error_memory(err, "mapping");
         }
     }
     pthread_mutex_unlock(&share->lock);
@@ -268,7 +264,7 @@ struct gb_lease_call *gb_grant_begin(struct gb_http_request *request, struct gb_
         g->call = gb_call_new(sizeof(*g->call), done, g);
     if (!g || !g->call) {
         free(g);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return NULL;
     }
     atomic_init(&g->refs, 2);

@@ -71,7 +71,7 @@ struct gb_memory_map {
     uint64_t events_end;
 };
 
-/* --- the layout --------------------------------------------------------------------------------------------------- */
+/* --- the layout of memory ----------------------------------------------------------------------------------------- */
 
 #define CHUNK 256
 
@@ -81,10 +81,6 @@ static void memory_map_done(struct gb_memory_map *map) {
     free(map->owners);
     free(map->names);
     *map = (struct gb_memory_map){.span_count = 0};
-}
-
-static int no_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
 }
 
 static int grow(void **at, size_t *room, size_t needed, size_t size, struct gb_error *err) {
@@ -97,7 +93,7 @@ static int grow(void **at, size_t *room, size_t needed, size_t size, struct gb_e
         more *= 2;
     bigger = realloc(*at, more * size);
     if (!bigger)
-        return no_memory(err);
+        return gb_error_memory(err, "reply");
     *at = bigger;
     *room = more;
     return 0;
@@ -112,7 +108,7 @@ static int add_name(struct gb_memory_map *map, const char *name, uint32_t *ret, 
     }
     if (map->names_used + n > UINT32_MAX ||
         grow((void **)&map->names, &map->names_room, map->names_used + n, 1, err) < 0)
-        return no_memory(err);
+        return gb_error_memory(err, "reply");
     memcpy(map->names + map->names_used, name, n);
     *ret = (uint32_t)map->names_used;
     map->names_used += n;
@@ -126,7 +122,7 @@ static int add_span(struct gb_memory_map *map, const struct gb_map_span *span, s
     return 0;
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------------ */
+/* --- reading the core --------------------------------------------------------------------------------------------- */
 
 static int64_t owner(enum gb_kind kind, int64_t pool_id) {
     return kind == GB_KIND_DEVICE ? pool_id : -1 - (int64_t)kind;
@@ -175,7 +171,7 @@ static int add_pool(void *arg, const struct gb_alloc_log_pool *pool, struct gb_e
 static int add_events(struct gb_core *core, struct gb_memory_map *map, struct gb_error *err) {
     struct gb_alloc_log_event *chunk = malloc(CHUNK * sizeof(*chunk));
     uint64_t from = map->events_from;
-    int r = chunk ? 0 : no_memory(err);
+    int r = chunk ? 0 : gb_error_memory(err, "reply");
     unsigned n;
     unsigned i;
 
@@ -242,12 +238,12 @@ static bool single(const struct gb_memory_map *map, int device, int64_t owner) {
     return !o || o->gives_back; /* a pool that is gone has no segments */
 }
 
-/* Tells whether each piece of that owner is a segment of its own. */
+/* Whether each piece of that owner is a segment of its own. */
 static bool memory_map_single(const struct gb_memory_map *map, int device, enum gb_kind kind, int64_t pool_id) {
     return single(map, device, owner(kind, pool_id));
 }
 
-/* Tells whether a piece that is a segment exists, or was the last at its address by the log; then it was freed after
+/* Whether a piece that is a segment exists, or was the last at its address by the log; then it was freed after
  * the log had been read. Pieces of one address follow each other, the existing one first. */
 static bool is_there(const struct gb_memory_map *map, size_t i) {
     const struct gb_map_span *s = &map->spans[i];
@@ -533,7 +529,7 @@ static int write_trace(struct writer *w, struct gb_core *core, int device) {
     return 0;
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- the whole snapshot ------------------------------------------------------------------------------------------- */
 
 static int write_all(struct writer *w, struct gb_api *api) {
     size_t i;

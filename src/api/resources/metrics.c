@@ -496,7 +496,7 @@ struct writer {
 
 /* --- families ----------------------------------------------------------------------------------------------------- */
 
-/* Tells whether the value has a sample. */
+/* Whether the value has a sample. */
 static bool shown(const struct metric *m, uint64_t value) {
     return value != GB_METRIC_UNKNOWN && value != m->left_out;
 }
@@ -554,7 +554,7 @@ static void label_route(const struct writer *w, struct gb_series *s, size_t rout
     series_label(s, "route", has ? w->snapshot->routes[route].path : "");
 }
 
-/* Tells whether the route has had requests. */
+/* Whether the route has had requests. */
 static bool asked(const struct gb_latency *l) {
     uint64_t sum = 0;
     unsigned i;
@@ -746,10 +746,6 @@ static void keep(struct gb_metrics *metrics, enum gb_exposition form, uint64_t n
     free(old);
 }
 
-static int no_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
-}
-
 static int build(struct gb_http_request *request, enum gb_exposition form, char **ret, size_t *ret_n,
                  struct gb_error *err) {
     struct gb_http_server *server = gb_http_server_of(request);
@@ -760,7 +756,7 @@ static int build(struct gb_http_request *request, enum gb_exposition form, char 
         return -1;
     r = metrics_write(form, &snapshot, server, ret, ret_n);
     gb_metrics_snapshot_done(&snapshot);
-    return r < 0 ? no_memory(err) : 0;
+    return r < 0 ? gb_error_memory(err, "reply") : 0;
 }
 
 enum gb_step gb_api_metrics(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -773,7 +769,7 @@ enum gb_step gb_api_metrics(struct gb_http_request *request, struct gb_http_resp
     int r = look(metrics, form, now_ns, &text, &n);
 
     if (r < 0) {
-        no_memory(err);
+        gb_error_memory(err, "reply");
         return GB_STEP_ERROR;
     }
     if (r == 0) {

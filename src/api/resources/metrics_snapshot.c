@@ -94,7 +94,7 @@ static int metrics_sessions_pick(struct gb_metrics_sessions *list, struct gb_cor
 
     snapshot->sessions = calloc(most + 1, sizeof(*snapshot->sessions));
     if (!snapshot->sessions)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return gb_error_memory(err, "reply");
     if (list->count > 0)
         qsort(list->items, list->count, sizeof(*list->items), larger_first);
     for (i = 0; i < most; i++) {
@@ -110,10 +110,6 @@ static int metrics_sessions_pick(struct gb_metrics_sessions *list, struct gb_cor
 }
 
 /* --- all numbers -------------------------------------------------------------------------------------------------- */
-
-static int no_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
-}
 
 static void read_directions(struct gb_metrics_snapshot *snapshot) {
     const struct gb_counters *c = &snapshot->daemon.core.counters;
@@ -164,7 +160,7 @@ static int read_devices(struct gb_metrics_snapshot *snapshot, const struct gb_ap
     snapshot->devices = calloc((size_t)api->devices + 1, sizeof(*snapshot->devices));
     snapshot->memory = calloc((size_t)api->devices + 1, sizeof(*snapshot->memory));
     if (!snapshot->devices || !snapshot->memory)
-        return no_memory(err);
+        return gb_error_memory(err, "reply");
     for (i = 0; i < api->devices; i++) {
         struct gb_device_numbers now;
 
@@ -206,7 +202,7 @@ static int read_health(struct gb_metrics_snapshot *snapshot, const struct gb_api
     snapshot->health = calloc(count + 1, sizeof(*snapshot->health));
     snapshot->reasons = calloc(count * GB_CLOCK_REASONS + 1, sizeof(*snapshot->reasons));
     if (!snapshot->health || !snapshot->reasons)
-        return no_memory(err);
+        return gb_error_memory(err, "reply");
     for (i = 0; i < count; i++) {
         struct gb_metrics_snapshot_health *h = &snapshot->health[i];
 
@@ -241,7 +237,7 @@ static int add_pool(void *arg, const struct gb_pool_view *view, struct gb_error 
     if (snapshot->pool_count == snapshot->pool_room) {
         bigger = realloc(snapshot->pools, room * sizeof(*bigger));
         if (!bigger)
-            return no_memory(err);
+            return gb_error_memory(err, "reply");
         snapshot->pools = bigger;
         snapshot->pool_room = room;
     }
@@ -257,7 +253,7 @@ static int add_session(void *arg, const struct gb_session_view *view, struct gb_
 
     walk->session = view->rec.name;
     if (metrics_sessions_add(walk->sessions, view) < 0)
-        return no_memory(err);
+        return gb_error_memory(err, "reply");
     if (gb_pool_list(walk->core, &view->rec.name, &page, add_pool, walk, &gone) == 0 ||
         gone.code == GB_ERR_SESSION_NOT_FOUND) /* deleted meanwhile */
         return 0;

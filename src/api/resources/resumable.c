@@ -44,7 +44,7 @@ struct sink {
     struct gb_error why;             /* it was refused */
 };
 
-/* --- what it is --------------------------------------------------------------------------------------------------- */
+/* --- the form of the bytes ---------------------------------------------------------------------------------------- */
 
 static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
     if (gb_append_describe(s->append, &s->plan->params, skip, err) < 0)
@@ -119,7 +119,7 @@ static int look(struct sink *s, struct gb_error *err) {
     return r;
 }
 
-/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+/* --- the sink ----------------------------------------------------------------------------------------------------- */
 
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
@@ -163,7 +163,7 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
     gb_append_pause(((struct sink *)sink)->append, stalled);
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* --- the end of an append ----------------------------------------------------------------------------------------- */
 
 static enum gb_step appended(struct sink *s, struct gb_http_request *request, const struct gb_multipart_view *view,
                              struct gb_http_response *response, struct gb_error *err) {
@@ -295,7 +295,7 @@ static struct gb_http_sink *resumable_sink_new(struct gb_http_request *request, 
 
     if (!s) {
         gb_append_free(append, creates);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return NULL;
     }
     s->sink = (struct gb_http_sink){.room = sink_room,
@@ -490,7 +490,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     plan = calloc(1, sizeof(*plan));
     if (!plan) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     if (read_plan(request, plan, err) < 0 || check_early(request, plan, has_length, length, err) < 0 ||
@@ -595,7 +595,7 @@ static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_re
         return GB_STEP_ERROR;
     plan = calloc(1, sizeof(*plan));
     if (!plan) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     plan->coded = filters.coded;

@@ -137,7 +137,7 @@ static const struct gb_web_file *find(const char *name, size_t n) {
     return NULL;
 }
 
-/* Tells whether one member of Accept-Encoding, at[0..n), permits gzip. */
+/* Whether one member of Accept-Encoding, at[0..n), permits gzip. */
 static bool permits(const char *at, size_t n) {
     size_t name = strcspn(at, ",; \t");
     const char *weight = memchr(at, '=', n);
@@ -197,7 +197,7 @@ static enum gb_step send_file(const struct gb_http_request *request, const struc
         return GB_STEP_REPLY;
     body = malloc(n);
     if (!body) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        gb_error_memory(err, "reply");
         return GB_STEP_ERROR;
     }
     memcpy(body, packed ? file->packed : file->plain, n);

@@ -81,7 +81,7 @@ static void making_leave(void *state) {
     making_free(making);
 }
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* --- registration: the reply -------------------------------------------------------------------------------------- */
 
 /* Another request makes it here: a PUT confirms it then. */
 static enum gb_step exists_here(struct gb_http_request *request, const struct gb_name *name, unsigned tries,
@@ -135,7 +135,7 @@ static int take_over(struct gb_session_params *params, const struct gb_fleet_ses
         return 0;
     params->labels = gb_text_new(session->labels, strlen(session->labels));
     params->has_labels = params->labels != NULL;
-    return params->labels ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    return params->labels ? 0 : gb_error_memory(err, "request");
 }
 
 /* The session is in the directory, so from here on the core says when it is not made. */
@@ -194,7 +194,7 @@ static enum gb_step resume(struct gb_http_request *request, struct gb_http_respo
     return GB_STEP_ERROR;
 }
 
-/* --- the question ------------------------------------------------------------------------------------------------- */
+/* --- registration: the request ------------------------------------------------------------------------------------ */
 
 static int fill_entry(struct making *making, struct gb_error *err) {
     struct gb_fleet_session *session = &making->entry.session;
@@ -273,7 +273,7 @@ enum gb_step gb_register_session(struct gb_http_request *request, struct gb_http
     making = calloc(1, sizeof(*making));
     if (!making) {
         gb_text_unref(params->labels);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     making->fleet = fleet;

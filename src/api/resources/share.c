@@ -18,9 +18,9 @@
 
 /* --- map ---------------------------------------------------------------------------------------------------------- */
 
-/* POST /v1/sessions/{session}/buffers/{buffer}/map */
+/* POST /v1/sessions/{session}/buffers/{buffer}/map: a lease on the memory, with a descriptor or a handle of it. */
 
-/* --- the answer --------------------------------------------------------------------------------------------------- */
+/* --- map: the reply ----------------------------------------------------------------------------------------------- */
 
 static void render_passed(struct gb_json_writer *out, const struct gb_lease_grant *lease) {
     unsigned i;
@@ -105,7 +105,7 @@ static void render(struct gb_json_writer *out, const struct gb_http_request *req
     gb_json_close(out, '}');
 }
 
-/* --- the question ------------------------------------------------------------------------------------------------- */
+/* --- map: the request --------------------------------------------------------------------------------------------- */
 
 static int read_ways(const json_t *body, unsigned *ret_ways, struct gb_error *err) {
     const json_t *list = json_object_get(body, "ways");
@@ -296,7 +296,7 @@ static void adopting_free(void *state) {
     free(a);
 }
 
-/* --- adopt: the question ------------------------------------------------------------------------------------------ */
+/* --- adopt: the request ------------------------------------------------------------------------------------------- */
 
 static int read_way(const json_t *body, struct gb_import *what, struct gb_error *err) {
     const char *word = NULL;
@@ -390,7 +390,7 @@ static int read_all(const struct gb_http_request *request, struct gb_adopt_param
     return r;
 }
 
-/* --- the work ----------------------------------------------------------------------------------------------------- */
+/* --- adopt: the call ---------------------------------------------------------------------------------------------- */
 
 /* Takes the holder under the lock, because the connection may end at any time. mailbox: has the descriptor; NULL if no
  * descriptor is needed. */
@@ -446,7 +446,7 @@ static enum gb_step ask(struct gb_http_request *request, struct gb_share *share,
 
     if (!a) {
         drop_check(params);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     a->params = *params;

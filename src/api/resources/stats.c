@@ -23,7 +23,7 @@ struct wait {
     enum gb_history_scope scope;
 };
 
-/* Tells whether ?since=, ?until= or ?step= is given. */
+/* Whether ?since=, ?until= or ?step= is given. */
 static bool history_wanted(const struct gb_http_request *request) {
     return gb_http_query(request, "since") || gb_http_query(request, "until") || gb_http_query(request, "step");
 }
@@ -165,7 +165,7 @@ static enum gb_step history_reply(struct gb_http_request *request, const struct 
         if (wait)
             gb_http_request_unref(request);
         free(wait);
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     wait->scope = key->scope;
@@ -346,7 +346,7 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
         canned = gb_response_cache_put(api->stats, sequence, now_ns, api->started_us, &out, settled);
     }
     if (!canned) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        gb_error_memory(err, "reply");
         return GB_STEP_ERROR;
     }
     gb_http_response_canned(response, canned);

@@ -29,13 +29,9 @@ struct gb_tensors_plan {
     struct gb_upload_params params;
 };
 
-/* --- which buffers ------------------------------------------------------------------------------------------------ */
+/* --- the buffers of a file ---------------------------------------------------------------------------------------- */
 
 /* Picks the buffers of one file, and makes its header. */
-
-static int no_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
-}
 
 static int too_many(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
@@ -95,7 +91,7 @@ static int check_twice(const struct selection *s, struct gb_error *err) {
     int r = 0;
 
     if (!sorted)
-        return no_memory(err);
+        return gb_error_memory(err, "request");
     if (s->count > 0)
         memcpy(sorted, s->names, s->count * sizeof(*sorted));
     qsort(sorted, s->count, sizeof(*sorted), by_name);
@@ -138,7 +134,7 @@ static int tensors_select(const struct gb_http_request *request, const struct gb
     int r;
 
     if (!s.names)
-        return no_memory(err);
+        return gb_error_memory(err, "request");
     r = gb_api_prefix(request, &s.reach, err);
     if (r == 0)
         r = named ? select_named(request, &s, err) : select_matching(request, session, &s, err);
@@ -184,7 +180,7 @@ static int read_entries(const struct gb_download_group *group, struct entry *ent
         entries[i].width = gb_dtype_bytes(rec->dtype);
         entries[i].tensor = strdup(gb_tensor_name(rec, name));
         if (!entries[i].tensor)
-            return no_memory(err);
+            return gb_error_memory(err, "request");
         if (!gb_dtype_safetensors(rec->dtype))
             return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE,
                                 "\"%s\" is %s, which safetensors has not; leave it out and ask for its data as raw",
@@ -251,7 +247,7 @@ static int tensors_header(const struct gb_download_group *group, struct gb_json_
     struct entry *entries = calloc(count + 1, sizeof(*entries));
     size_t *order = calloc(count + 1, sizeof(*order));
     size_t i;
-    int r = entries && order ? 0 : no_memory(err);
+    int r = entries && order ? 0 : gb_error_memory(err, "request");
 
     if (r == 0)
         r = read_entries(group, entries, err);
@@ -284,7 +280,7 @@ struct group {
     size_t block_n;
 };
 
-/* --- as a source -------------------------------------------------------------------------------------------------- */
+/* --- GET: the source ---------------------------------------------------------------------------------------------- */
 
 static int source_next(struct gb_http_source *source, const void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct group *b = (struct group *)source;
@@ -340,7 +336,7 @@ static void wake(void *arg) {
     gb_http_wake(arg);
 }
 
-/* --- the reply ---------------------------------------------------------------------------------------------------- */
+/* --- GET: the reply ----------------------------------------------------------------------------------------------- */
 
 /* Drops the prepared headers, which do not belong to an error. */
 static enum gb_step fail(struct gb_http_response *response) {
@@ -449,7 +445,7 @@ enum gb_step gb_api_tensors_get(struct gb_http_request *request, struct gb_http_
     int r;
 
     if (!b) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the download; try again later");
+        gb_error_memory(err, "download");
         return GB_STEP_ERROR;
     }
     b->source =
@@ -467,7 +463,7 @@ enum gb_step gb_api_tensors_get(struct gb_http_request *request, struct gb_http_
     return first_block(request, response, err);
 }
 
-/* --- the body of PUT ---------------------------------------------------------------------------------------------- */
+/* --- PUT: the body ------------------------------------------------------------------------------------------------ */
 
 /* The body of PUT /v1/sessions/{session}/tensors. Its header is gathered here; every byte after it goes straight into
  * the memory that the core gives. */
@@ -493,11 +489,7 @@ struct sink {
     uint64_t recv_ns;
 };
 
-static int no_upload_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
-}
-
-/* --- the header of PUT -------------------------------------------------------------------------------------------- */
+/* --- PUT: the header of the file ---------------------------------------------------------------------------------- */
 
 struct describing {
     const struct sink *sink;
@@ -601,13 +593,13 @@ static int read_length(struct sink *s, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the body ends within the header of its safetensors file");
     bigger = realloc(s->head, s->head_need);
     if (!bigger)
-        return no_upload_memory(err);
+        return gb_error_memory(err, "upload");
     s->head = bigger;
     s->stage = STAGE_HEADER;
     return 0;
 }
 
-/* --- as a sink ---------------------------------------------------------------------------------------------------- */
+/* --- PUT: the sink ------------------------------------------------------------------------------------------------ */
 
 static int too_long(const struct sink *s, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
@@ -655,7 +647,7 @@ static void sink_free(struct gb_http_sink *sink) {
     free(s);
 }
 
-/* --- the reply to PUT --------------------------------------------------------------------------------------------- */
+/* --- PUT: the reply ----------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply(struct gb_http_request *request, const struct sink *s, const struct gb_transfer_times *times,
                           struct gb_http_response *response, struct gb_error *err) {
@@ -739,7 +731,7 @@ static struct gb_http_sink *tensors_sink_new(struct gb_http_request *request, co
     struct sink *s = calloc(1, sizeof(*s));
 
     if (!s) {
-        no_upload_memory(err);
+        gb_error_memory(err, "upload");
         return NULL;
     }
     s->sink = (struct gb_http_sink){
@@ -755,12 +747,12 @@ static struct gb_http_sink *tensors_sink_new(struct gb_http_request *request, co
     if (s->head && check_early(s, err) == 0)
         return &s->sink;
     if (!s->head)
-        no_upload_memory(err);
+        gb_error_memory(err, "upload");
     sink_free(&s->sink);
     return NULL;
 }
 
-/* --- the head of PUT ---------------------------------------------------------------------------------------------- */
+/* --- PUT: the request --------------------------------------------------------------------------------------------- */
 
 /* PUT /v1/sessions/{session}/tensors: the headers. */
 

@@ -498,10 +498,6 @@ struct sink {
     uint64_t recv_ns;
 };
 
-static int no_memory(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_SATURATED, "no memory for the upload; try again later");
-}
-
 /* Begins the upload of a complete request. */
 static int begin(struct sink *s, struct gb_error *err) {
     bool open_ended = s->plan.params.open_ended;
@@ -545,7 +541,7 @@ static int look(struct sink *s, struct gb_error *err) {
         return gb_upload_request_cut(&s->plan, s->form, s->length, err);
     bigger = realloc(s->head, s->head_need);
     if (!bigger)
-        return no_memory(err);
+        return gb_error_memory(err, "upload");
     s->head = bigger;
     s->stage = STAGE_HEADER;
     return s->head_used == s->head_need ? begin_said(s, err) : 0;
@@ -735,7 +731,7 @@ static int prepare(struct sink *s, struct gb_error *err) {
     s->head_need = s->has_length && s->length < GB_NPY_PREFIX ? (size_t)s->length : GB_NPY_PREFIX;
     s->head = malloc(GB_NPY_PREFIX);
     if (!s->head)
-        return no_memory(err);
+        return gb_error_memory(err, "upload");
     /* No byte will come that could decide. */
     return s->head_need == 0 ? look(s, err) : 0;
 }
@@ -747,7 +743,7 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
     if (!s) {
         gb_conditions_free(plan->params.check.arg);
         gb_session_unref(plan->params.session);
-        no_memory(err);
+        gb_error_memory(err, "upload");
         return NULL;
     }
     s->sink = (struct gb_http_sink){

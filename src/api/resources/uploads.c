@@ -71,7 +71,7 @@ int gb_uploads_filters(const struct gb_http_request *request, struct gb_http_res
     return 0;
 }
 
-/* --- how it looks ------------------------------------------------------------------------------------------------- */
+/* --- an upload as JSON -------------------------------------------------------------------------------------------- */
 
 static int64_t seconds_left(const struct gb_multipart_view *view) {
     int64_t left = (view->expires_at_us - gb_wall_us()) / 1000000;
@@ -199,7 +199,7 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
     return gb_async_end(request, response, reply_begun, 0, err);
 }
 
-/* --- look --------------------------------------------------------------------------------------------------------- */
+/* --- read --------------------------------------------------------------------------------------------------------- */
 
 static enum gb_step reply_stands(const struct gb_multipart_view *view, struct gb_http_response *response,
                                  struct gb_error *err) {
@@ -520,7 +520,7 @@ static int begin(struct gb_http_request *request, struct sink *s, struct gb_erro
     if (why.code == GB_ERR_UPLOAD_OVERLAP && !s->replace &&
         gb_multipart_arrived(s->core, &s->session, s->id, s->offset, s->bytes, &s->arrived_crc)) {
         s->scratch = malloc(SCRATCH_BYTES);
-        return s->scratch ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return s->scratch ? 0 : gb_error_memory(err, "request");
     }
     *err = why;
     return -1;
@@ -535,7 +535,7 @@ enum gb_step gb_api_upload_part(struct gb_http_request *request, struct gb_http_
         return GB_STEP_ERROR;
     s = calloc(1, sizeof(*s));
     if (!s) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     s->sink = (struct gb_http_sink){

@@ -31,7 +31,7 @@
 /* The fields of a copy, whatever its source. */
 #define GB_COPY_OR_PULL_FIELDS GB_COPY_FIELDS " kind pool device durability"
 
-/* --- where they are ----------------------------------------------------------------------------------------------- */
+/* --- nodes and their origins -------------------------------------------------------------------------------------- */
 
 /* The node that has that origin, or NULL. */
 static const struct gb_fleet_node *pull_node_at(const struct gb_fleet_nodes *nodes, const char *origin) {
@@ -109,7 +109,7 @@ static int take_ticket(struct gb_fleet *fleet, const struct gb_name *node, const
         return 0;
     tickets = calloc(1, sizeof(*tickets));
     if (!tickets)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        return gb_error_memory(err, "request");
     tickets->fleet = fleet;
     tickets->node = *node;
     strcpy(tickets->who, who);
@@ -269,7 +269,7 @@ static int take_seeker(const struct gb_http_request *request, const struct gb_na
     return 0;
 }
 
-/* --- both --------------------------------------------------------------------------------------------------------- */
+/* --- what a pull from a node needs -------------------------------------------------------------------------------- */
 
 /* Frees what pull_nodes_take has set, where no pull takes it. */
 static void pull_nodes_drop(struct gb_pull_params *params) {
@@ -316,7 +316,7 @@ static bool pull_is_asked(const json_t *body) {
     return json_is_object(from) || (json_is_string(from) && gb_pull_url_is(json_string_value(from)));
 }
 
-/* --- the body ----------------------------------------------------------------------------------------------------- */
+/* --- the request of a pull ---------------------------------------------------------------------------------------- */
 
 /* It goes into a line of a request as it is. */
 static bool is_printable(const char *text) {
@@ -417,7 +417,7 @@ static int read_pull(const struct gb_http_request *request, const json_t *body, 
     return read_target(request, body, ret, err);
 }
 
-/* --- the reply ---------------------------------------------------------------------------------------------------- */
+/* --- the reply to a pull ------------------------------------------------------------------------------------------ */
 
 /* 201 or 200 with the buffer's members, and those that `more` (may be NULL) adds, which gets call. */
 static enum gb_step reply_written(struct gb_http_request *request, const struct gb_buffer_call *call,
@@ -512,7 +512,7 @@ static enum gb_step start_at_node(struct gb_http_request *request, const struct 
         return not_permitted(gb_api_of(request), params->from.origin, err);
     permitted = pull_origins(gb_api_of(request), nodes, &params->permitted_count);
     if (!permitted) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }
     params->permitted = (const char *const *)permitted;
@@ -609,7 +609,7 @@ static enum gb_step api_buffer_pull_session(struct gb_http_request *request, con
     return gb_asking_wait(request, response, err);
 }
 
-/* --- the handler -------------------------------------------------------------------------------------------------- */
+/* --- which pull --------------------------------------------------------------------------------------------------- */
 
 /* The rest of the handler of such a copy. */
 static enum gb_step api_buffer_pull(struct gb_http_request *request, const json_t *body,

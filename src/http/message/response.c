@@ -250,7 +250,7 @@ static int allow(const struct gb_http_request *request, const char *methods, str
         return 0;
     copy = strdup(fields);
     if (!copy)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the reply; try again later");
+        return gb_error_memory(err, "reply");
     return gb_http_response_long_header(response, err, "Access-Control-Allow-Headers", copy);
 }
 
@@ -551,7 +551,7 @@ static int room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct
             size = b->max;
         bigger = realloc(b->data, size + 1); /* one more for the NUL */
         if (!bigger)
-            return gb_error_set(err, GB_ERR_SATURATED, "no memory for the body; try again later");
+            return gb_error_memory(err, "body");
         b->data = bigger;
         b->size = size;
     }

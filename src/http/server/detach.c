@@ -237,7 +237,7 @@ static void on_upgrade(void *cls, struct MHD_Connection *connection, void *con_c
         memcpy(ex->early, extra, extra_len);
         ex->early_len = extra_len;
     } else if (extra_len > 0) {
-        gb_error_set(&err, GB_ERR_SATURATED, "no memory for the body; try again later");
+        gb_error_memory(&err, "body");
         ex->close = true;
         gb_exchange_fail(ex, &err);
     }

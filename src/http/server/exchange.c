@@ -633,7 +633,7 @@ static int collect(struct gb_exchange *ex, size_t max, struct gb_error *err) {
                             (unsigned long long)ex->req.content_length, max);
     ex->req.sink = gb_body_buffer_new(max);
     if (!ex->req.sink)
-        return gb_error_set(err, GB_ERR_SATURATED, "no memory for the body; try again later");
+        return gb_error_memory(err, "body");
     ex->phase = GB_PHASE_BODY;
     return 0;
 }
@@ -685,7 +685,7 @@ int gb_http_may_detach(struct gb_http_request *request, struct gb_error *err) {
 
     if (!ex->spare)
         ex->spare = calloc(1, sizeof(*ex));
-    return ex->spare ? 0 : gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+    return ex->spare ? 0 : gb_error_memory(err, "request");
 }
 
 struct gb_http_request *gb_http_detach(struct gb_http_request *request) {

@@ -554,7 +554,7 @@ struct gb_feed_listener *gb_feed_listener_new(atomic_uint *count, unsigned max, 
     struct gb_feed_listener *l = calloc(1, sizeof(*l));
 
     if (!l) {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the listener; try again later");
+        gb_error_memory(err, "listener");
         return NULL;
     }
     if (atomic_fetch_add(count, 1) >= max) {

@@ -1,5 +1,6 @@
-/* An HTTP loop as its parts know it: the sockets on their way to it, handshakes that are not done, connections without
- * a request, and which of them gives way when all places are taken. */
+/* Which loop has which connection: sockets on their way to a loop, handshakes that are not done, and connections
+ * without a request. If all places are taken, one of these gives way to a newcomer. Other threads give sockets; the
+ * lists are the loop's own. */
 #include "http/server/loop.h"
 
 #include <limits.h>

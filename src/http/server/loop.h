@@ -92,9 +92,9 @@ struct gb_loop *gb_quiet_longest(struct gb_http_server *server, bool local);
 
 /* An HTTP loop: libmicrohttpd's epoll inside our own, so that wakes, handoffs and time-outs are ours.
  *
- * A connection lives on one loop. When a body is large, or an answer must go out in the middle of one, the connection
- * *leaves*: a transfer loop gets a duplicate of the descriptor, libmicrohttpd's own is replaced by a dead socket, sees
- * its end and forgets the connection. After the reply the descriptor comes back to a loop as a new connection, so
+ * A connection lives on one loop. If a body is large, or an answer must go out in the middle of one, the connection
+ * *leaves*. A transfer loop gets a duplicate of the descriptor; libmicrohttpd's own is replaced by a dead socket, whose
+ * end makes it forget the connection. After the reply the descriptor comes back to a loop as a new connection, so
  * keep-alive holds. This needs nothing of libmicrohttpd but suspend and resume. */
 
 /* One connection on an HTTP loop; touched by that loop's thread alone. */

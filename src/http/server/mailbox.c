@@ -400,7 +400,7 @@ int gb_http_fd_mailbox_open(struct gb_http_request *request, struct gb_http_fd_m
         }
         gb_http_request_unref(request);
     } else {
-        gb_error_set(err, GB_ERR_SATURATED, "no memory for the request; try again later");
+        gb_error_memory(err, "request");
     }
     free(box);
     gb_closer_give_back(closer, FDS_MAX + 1);

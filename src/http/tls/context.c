@@ -465,8 +465,8 @@ static struct gb_tls_certificate *read_first(const gnutls_datum_t *der) {
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
-/* GnuTLS checks the client's signature with the client's own key before any authority is asked, and on a loop that
- * others wait for: an exponent as long as a modulus of 57344 bits takes it minutes. */
+/* GnuTLS checks the client's signature with the client's own key before any authority is asked, on a loop that others
+ * wait for. With an exponent as long as a modulus of 57344 bits that takes minutes. */
 static bool is_small(const gnutls_datum_t *exponent) {
     unsigned n = exponent->size;
 

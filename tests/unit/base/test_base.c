@@ -252,6 +252,10 @@ START_TEST(error_facts) {
     ck_assert_str_eq(err.native_name, "ENOENT");
     ck_assert_int_eq(err.native_code, 2);
     ck_assert_ptr_nonnull(strstr(err.detail, "No such file"));
+    err = GB_ERROR_INIT;
+    ck_assert_int_eq(gb_error_memory(&err, "reply"), -1);
+    ck_assert_int_eq(err.code, GB_ERR_SATURATED);
+    ck_assert_str_eq(err.detail, "no memory for the reply; try again later");
 }
 END_TEST
 
