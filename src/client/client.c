@@ -13,6 +13,7 @@
 
 #include "client/client.h"
 #include "client/epochs.h"
+#include "client/http.h"
 #include "client/io.h"
 #include "client/trust.h"
 #include "client/unix_conn.h"

@@ -4,7 +4,7 @@
 #ifndef GBC_EPOCHS_H
 #define GBC_EPOCHS_H
 
-#include "client/client.h"
+#include "client/internal.h"
 
 #define GBC_EPOCHS 64 /* sessions that are remembered; a further one takes the place of the one not used for longest */
 

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "client/client.h"
+#include "client/http.h"
 
 #define LINE_MAX_BYTES ((size_t)1 << 20)
 #define AGAIN_MS 2000 /* unless the daemon says otherwise */

@@ -2,6 +2,8 @@
  * is repeated if it was not carried out, or if its outcome is unknown and it is idempotent (may_repeat).
  * curl/request.h moves the bytes; here is what they mean for gpubufd. transfer.c, feed.c and client.c call
  * gbc_perform(). */
+#include "client/http.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <grp.h>
@@ -15,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/encoding.h"
-#include "client/client.h"
 #include "client/epochs.h"
 #include "client/trust.h"
 #include "curl/request.h"

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "client/http.h"
 
 #define HEADER_MAX ((uint64_t)128 << 20)
 #define POLL_NS 100000000l

@@ -3,7 +3,7 @@
 #ifndef GBC_FLOW_H
 #define GBC_FLOW_H
 
-#include "client/client.h"
+#include "client/internal.h"
 
 /* --- checksums ---------------------------------------------------------------------------------------------------- */
 

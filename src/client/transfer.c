@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/client.h"
+#include "client/http.h"
 #include "client/io.h"
 
 #define LOADS_MAX 3 /* of one upload: its buffer may have to leave memory again before the bytes come */

@@ -3,7 +3,7 @@
 #ifndef GBC_TRUST_H
 #define GBC_TRUST_H
 
-#include "client/client.h"
+#include "client/internal.h"
 
 /* Sets what the options or the environment name. 0, or -1 with BAD_ARGUMENT or NO_MEMORY. */
 int gbc_trust_take(struct gbc_settings *set, const struct gpubuf_options *options, struct gpubuf_error *err);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "client/epochs.h"
+#include "client/http.h"
 
 #define POLL_MS 100
 #define DIAL_MS 10 /* between two attempts to connect */

@@ -3,8 +3,8 @@
 #ifndef GBC_LINK_H
 #define GBC_LINK_H
 
-#include "client/client.h"
 #include "client/driver.h"
+#include "client/internal.h"
 
 #define GBC_LINK_FDS 4
 
