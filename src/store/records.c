@@ -625,12 +625,11 @@ static int read_stored(sqlite3_stmt *stmt, union record *rec, struct gb_error *e
         return gb_error_set(err, GB_ERR_INTERNAL,
                             "the database's record of the stored bytes of buffer %lld cannot be understood",
                             (long long)ret->buffer_id);
-    if (n == 0)
-        return 0;
-    blocks = malloc(n); /* those of the row may not be aligned */
+    blocks = malloc(n + 1); /* those of the row may not be aligned */
     if (!blocks)
         return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");
-    memcpy(blocks, sqlite3_column_blob(stmt, r.at), n);
+    if (n > 0)
+        memcpy(blocks, sqlite3_column_blob(stmt, r.at), n);
     ret->blocks = blocks;
     return 0;
 }
