@@ -1,3 +1,4 @@
+/* Monotonic and wall-clock time, and the date of a time. All folders call it. */
 #include "base/clock.h"
 
 #include <time.h>
@@ -18,8 +19,8 @@ int64_t gb_wall_us(void) {
     return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
 
-/* Writes the date. A reply has several times, and gmtime_r() takes a lock and reads the time zone for each.
- * Years are counted from March on, so that a leap day is the last of its year. */
+/* Writes the date. A reply has several times, and gmtime_r() takes a lock and reads the time zone for each. Years are
+ * counted from March on, so that a leap day is the last of its year. */
 static char *put_date(char *at, uint64_t days_since_1970) {
     uint64_t days = days_since_1970 + 719468; /* since the first of March of the year 0 */
     uint64_t of_400 = days % 146097;

@@ -1,3 +1,5 @@
+/* Decimal and hexadecimal digits, and base64. Reading accepts exactly what the functions write, or all of a text is
+ * refused. All folders call it, and libgpubuf too. */
 #include "base/encoding.h"
 
 #include <stdlib.h>
@@ -143,8 +145,8 @@ char *gb_base64(const void *bytes, size_t n, bool url) {
     return ret;
 }
 
-/* Reads `digits` characters of the alphabet, digits * 3 / 4 bytes. The bits that are left over must be zero: the same
- * bytes have no other text. */
+/* Reads `digits` characters of the alphabet, digits * 3 / 4 bytes. The remaining bits must be zero, so that the same
+ * bytes have one text. */
 static bool decode(const char *text, size_t digits, const char *alphabet, unsigned char *ret) {
     uint32_t bits = 0;
     unsigned have = 0;

@@ -1,3 +1,5 @@
+/* The one error value: set once, kept at its first setting, moved and completed by native errors. The facts of a code
+ * come from errors.def. All folders call it; no function here takes a lock. */
 #include "base/error.h"
 
 #include <stdarg.h>

@@ -13,8 +13,8 @@ enum gb_code {
     GB_CODE_COUNT
 };
 
-/* What went wrong. `GB_ERROR_INIT` makes an empty one. The first error wins: setting an error that is already set
- * changes nothing. All strings are NUL-terminated and truncated to fit. */
+/* An error. `GB_ERROR_INIT` makes an empty one. The first error wins: setting an error that is already set changes
+ * nothing. All strings are NUL-terminated and truncated to fit. */
 struct gb_error {
     enum gb_code code;
     int native_code;         /* number in native_domain, meaningful when native_domain is not empty */
@@ -44,7 +44,8 @@ int gb_error_move(struct gb_error *err, const struct gb_error *from);
 /* Appends text to the detail of an error of that code; any other stays as it is. err may be NULL. */
 void gb_error_append(struct gb_error *err, enum gb_code code, const char *text);
 
-/* Adds what the native layer said; call before or after gb_error_set, it does not touch code or detail. */
+/* Adds the native layer's error. It may come before or after gb_error_set, because it does not change code or
+ * detail. */
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call);
 
 /* The same with the native layer's words for the number, which are not copied. text may be NULL. */
@@ -62,8 +63,8 @@ const char *gb_code_title(enum gb_code code);
 int gb_code_status(enum gb_code code);
 bool gb_code_retryable(enum gb_code code);
 
-/* Whether the same request may succeed later. As its code says, unless the error is hopeless or asks for more than all
- * there is. */
+/* Returns true if the same request may succeed later: by its code, unless the error is hopeless or asks for more than
+ * exists. */
 bool gb_error_retryable(const struct gb_error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* Digests of secrets and of streams, and their text; checksums of blocks. The arithmetic is GnuTLS's and ISA-L's. */
+/* Digests of secrets and of streams, their text, and checksums of blocks. The arithmetic is GnuTLS's and ISA-L's. All
+ * folders call it. */
 #include "base/hash.h"
 
 #include <errno.h>
@@ -175,7 +176,7 @@ static uint32_t multiply(uint32_t a, uint32_t b) {
     return product;
 }
 
-/* Each byte that follows multiplies what stands in the register by x^8. */
+/* Each byte that follows multiplies the register by x^8. */
 uint32_t gb_crc32c_join(uint32_t a, uint32_t b, uint64_t n) {
     uint32_t power = X_TO_THE_8;
     uint32_t shift = ONE;

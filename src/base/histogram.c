@@ -1,3 +1,5 @@
+/* Histograms of times with fixed bounds, two buckets a decade. The owner's lock or thread guards one. The daemon, http
+ * and the core measure with it. */
 #include "base/histogram.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* How times are distributed: two buckets a decade from 100 us to 100 s, the same for everything that is measured. */
+/* A distribution of times: two buckets a decade from 100 us to 100 s, the same for all measurements. */
 #ifndef GB_BASE_HISTOGRAM_H
 #define GB_BASE_HISTOGRAM_H
 
@@ -7,7 +7,7 @@
 #define GB_HISTOGRAM_BOUNDS 13
 
 struct gb_histogram {
-    uint64_t bucket[GB_HISTOGRAM_BOUNDS + 1]; /* of what took at most its bound and more than the one before */
+    uint64_t bucket[GB_HISTOGRAM_BOUNDS + 1]; /* times of at most its bound and more than the one before */
     uint64_t ns;                              /* in all */
     uint64_t max_ns;
 };

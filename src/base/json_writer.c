@@ -1,3 +1,5 @@
+/* JSON text written into one buffer. Text of clients is escaped so that it is valid JSON and harmless on a terminal.
+ * After a failed growth nothing more is written. The API, http, the log and the disk use it. */
 #include "base/json_writer.h"
 
 #include <stdio.h>
@@ -108,12 +110,12 @@ void gb_json_put_raw(struct gb_json_writer *out, const char *key, const char *js
     put_value(out, key, json, strlen(json));
 }
 
-/* Characters that may not stand between quotes as they are. */
+/* Characters that need an escape between quotes. */
 static bool is_special(unsigned char c) {
     return c < 0x20 || c == '"' || c == '\\' || c == 0x7f;
 }
 
-/* The escape of a character; 0: it needs none. */
+/* The escape of a character, or 0 if it needs no escape. */
 static size_t escape(unsigned char c, char ret[8]) {
     if (!is_special(c))
         return 0;
@@ -139,7 +141,7 @@ static void put_text(struct gb_json_writer *out, const char *value) {
     put(out, "\"", 1);
 }
 
-/* Most values need no escape, which is found while they are copied. */
+/* Most values need no escape; this is found out while they are copied. */
 void gb_json_put_string(struct gb_json_writer *out, const char *key, const char *value) {
     size_t n = value ? strlen(value) : 0;
     char *at;
@@ -210,7 +212,7 @@ void gb_json_open_named(struct gb_json_writer *out, const char *name, char brack
 void gb_json_put_u64(struct gb_json_writer *out, const char *key, uint64_t value) {
     char digits[GB_DIGITS_MAX];
 
-    if (value > INT64_MAX) /* sums may come to more, and many readers fail at a larger number */
+    if (value > INT64_MAX) /* sums may be larger, and many readers fail at a larger number */
         value = INT64_MAX;
     put_value(out, key, digits, (size_t)(gb_digits(digits, value) - digits));
 }

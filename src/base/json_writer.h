@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zero-initialised is empty, and its buffer grows. Once there is no room everything that follows is dropped and
- * `failed` says so. */
+/* Zero-initialised is empty, and its buffer grows. If memory is exhausted, `failed` is set and all that follows is
+ * dropped. */
 struct gb_json_writer {
     char *s;
     size_t used;

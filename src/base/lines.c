@@ -1,3 +1,5 @@
+/* Lines of text on their way to a file, a descriptor or the journal. A bounded queue takes them on any thread, and a
+ * worker writes them; lines without room are counted. The log, the requests' log and the audit's file use it. */
 #include "base/lines.h"
 
 #include <errno.h>
@@ -15,12 +17,12 @@
 
 #include "base/thread.h"
 
-/* Of lines that wait: some 8,000. There are two such buffers, one that is filled and one that is written. */
+/* The bytes of waiting lines, some 8,000. One of two such buffers is filled while the other is written. */
 #define PENDING_MAX (2u << 20)
 /* While lines come, so that a write has many of them. */
 #define TICK_MS 25
 #define FILE_PIECE 65536
-/* A reader that does not read is polled that often, and at the end waited for that long. */
+/* The interval of polls of a reader that does not read, and the wait for it at the end. */
 #define LOOK_MS 100
 #define JOURNAL_LOOK_MS 10
 #define LAST_MS 1000
@@ -28,7 +30,7 @@
 struct text {
     char *s; /* PENDING_MAX bytes; NULL until it is needed */
     size_t used;
-    uint64_t lost; /* lines that found no room behind these */
+    uint64_t lost; /* lines lost behind these, because the buffer was full */
 };
 
 struct gb_lines {
@@ -44,7 +46,7 @@ struct gb_lines {
     bool is_regular;
     bool torn; /* a line was written in part */
     struct text batch;
-    uint64_t missing; /* lost lines that no gap counts yet */
+    uint64_t missing; /* lost lines that no gap has reported yet */
 
     pthread_mutex_t lock; /* for all below; a leaf */
     struct text pending;
@@ -63,7 +65,7 @@ static void look_at(struct gb_lines *l) {
     l->torn = false;
 }
 
-/* A pipe without a reader is refused, rather than waited for. */
+/* Opening a pipe without a reader fails instead of blocking. */
 static int open_target(struct gb_lines *l, struct gb_error *err) {
     if (l->fd >= 0)
         return 0;
@@ -88,7 +90,7 @@ static void close_target(struct gb_lines *l) {
         l->fd = -1;
 }
 
-/* It was waited for the reader. False: the daemon stops, and the reader does not read. */
+/* Notes a wait for the reader. Returns false if the daemon stops and the reader does not read. */
 static bool may_wait(struct gb_lines *l, unsigned ms, unsigned *waited_ms) {
     if (!atomic_load(&l->stopping))
         return true;
@@ -99,7 +101,7 @@ static bool may_wait(struct gb_lines *l, unsigned ms, unsigned *waited_ms) {
     return false;
 }
 
-/* Waits until the target takes something. */
+/* Waits until the target accepts bytes. */
 static bool wait_for_room(struct gb_lines *l, unsigned *waited_ms) {
     struct pollfd pfd = {.fd = l->fd, .events = POLLOUT};
 
@@ -193,7 +195,7 @@ static void end_torn(struct gb_lines *l) {
         l->torn = false;
 }
 
-/* If the gap cannot be written, a later one tells of the same lines. */
+/* If the gap cannot be written, a later one reports the same lines. */
 static void tell_gap(struct gb_lines *l) {
     struct gb_error err = GB_ERROR_INIT;
     char line[GB_LINE_MAX];
@@ -248,7 +250,7 @@ static uint64_t work(void *arg) {
     if (reopen) {
         close_target(l);
         if (is_own(l))
-            open_target(l, NULL); /* what hinders it is said of the next line */
+            open_target(l, NULL); /* the next line reports the error */
     }
     return l->batch.used > 0 ? TICK_MS : 0;
 }

@@ -1,3 +1,5 @@
+/* The log: lines with a time, a level, an event and fields, as text or JSON. Text of clients is escaped here. Only the
+ * daemon layer calls it. */
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -76,7 +78,7 @@ static void send_line(const struct gb_log *log, enum gb_log_level level, const c
     if (prefix > 0)
         snprintf(prefixed, sizeof(prefixed), "<%d>", gb_log_priority(level));
     memcpy(prefixed + prefix, line, n);
-    /* One write, so that lines of several threads do not mix; a log that cannot be written has nowhere to say so. */
+    /* One write, so that lines of several threads do not mix. A failure cannot be reported anywhere. */
     if (write(log->fd, prefixed, n + prefix) < 0)
         return;
 }
@@ -90,7 +92,7 @@ void gb_log_fields(const struct gb_log *log, enum gb_log_level level, const char
 
     if (level > log->level)
         return;
-    /* Here and nowhere else, so that nothing that a client chose reaches a terminal or begins a line. */
+    /* All lines are escaped here, so that no byte that a client chose reaches a terminal or begins a line. */
     gb_escape(shown, sizeof(shown), text);
     gb_rfc3339(gb_wall_us(), stamp);
     n = log->json ? write_json(line, sizeof(line), level, event, stamp, shown, fields, count)

@@ -1,3 +1,5 @@
+/* A hash map from strings to pointers, with open addressing. The owner's lock guards it, and the keys live in the
+ * values. */
 #include "base/map.h"
 
 #include <stdlib.h>

@@ -21,18 +21,18 @@ struct gb_map {
 
 void gb_map_done(struct gb_map *map);
 
-/* NULL when absent. */
+/* Returns the value, or NULL if the map does not have the key. */
 void *gb_map_get(const struct gb_map *map, const char *key);
 
-/* Adds or replaces. The key must stay valid and unchanged while it is in the map. Returns 0, or -1 when memory is
+/* Adds or replaces. The key must stay valid and unchanged while it is in the map. Returns 0, or -1 if memory is
  * exhausted, with the map unchanged. */
 int gb_map_put(struct gb_map *map, const char *key, void *value);
 
-/* Removes; returns the value, NULL when absent. */
+/* Removes the key. Returns its value, or NULL if the map does not have it. */
 void *gb_map_take(struct gb_map *map, const char *key);
 
-/* Walks: start with *at = 0; returns NULL at the end. The map may not change meanwhile, except that the value just
- * returned may be taken. */
+/* Walks the map, beginning with *at = 0. Returns NULL at the end. The map may not change meanwhile, except that the
+ * value just returned may be taken. */
 void *gb_map_next(const struct gb_map *map, size_t *at);
 
 /* The hash of a text. */

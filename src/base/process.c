@@ -1,5 +1,5 @@
-/* This process: its numbers, its memory, its standard descriptors, and descriptors that are closed on a thread of
- * their own. */
+/* This process as the kernel sees it: its numbers, its memory and its standard descriptors; and a closer, a thread that
+ * closes clients' descriptors, which may block. The daemon, the core and the connections call it. */
 #include "base/process.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ static uint64_t of_timeval(struct timeval tv) {
     return (uint64_t)tv.tv_sec * GB_NS_PER_S + (uint64_t)tv.tv_usec * 1000;
 }
 
-/* Linux since 6.2 tells it as the folder's size; before, the folder has to be read. */
+/* Linux since 6.2 gives it as the folder's size; otherwise the folder is read. */
 static uint64_t count_fds(void) {
     static const char path[] = "/proc/self/fd";
     uint64_t count = 0;
@@ -119,7 +119,7 @@ static uint64_t read_number(const char *path) {
     return value;
 }
 
-/* The least limit from that group up: each bounds all that are below it. */
+/* The least limit from that group upwards, because each group bounds those below it. */
 static uint64_t least_of(const char *root, const char *tree, char *group, const char *name) {
     char path[2 * LINE_SIZE];
     uint64_t least = UINT64_MAX;
@@ -226,8 +226,8 @@ bool gb_pages_present(const void *at, size_t n) {
     return true;
 }
 
-/* Not by madvise: that holds the lock of all mappings while pages are cleared, and a thread that maps memory, for
- * malloc, would wait for it. A fault holds that of one mapping. */
+/* madvise would hold the lock of all mappings while pages are cleared, and a thread that maps memory, for malloc, would
+ * wait for it. A fault holds the lock of one mapping. */
 void gb_pages_make(void *at, size_t n) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *p;
@@ -270,7 +270,7 @@ struct gb_closer {
     pthread_cond_t changed;
     pthread_t thread;
     bool stopping;
-    bool ended;     /* the thread has nothing to do any more */
+    bool ended;     /* the thread has no more work */
     bool abandoned; /* its maker has gone: the thread frees it */
     size_t max;
     size_t taken; /* room that is reserved or in use */

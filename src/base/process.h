@@ -1,5 +1,5 @@
-/* The process as the kernel has it: what it uses, its memory, its standard descriptors, and a thread that closes those
- * of clients. */
+/* This process as the kernel sees it: its numbers, its memory, its standard descriptors, and a thread that closes
+ * descriptors of clients. */
 #ifndef GB_BASE_PROCESS_H
 #define GB_BASE_PROCESS_H
 
@@ -30,12 +30,12 @@ uint64_t gb_process_started_ns(void);
  * where /proc and /sys are found. */
 uint64_t gb_memory_there(const char *root);
 
-/* Whether all pages of at[0..n) are there: a write to them clears none. Also true where that cannot be asked. Takes a
- * system call. */
+/* Returns true if all pages of at[0..n) are present, so that a write to them clears none; also if that cannot be
+ * queried. Takes a system call. */
 bool gb_pages_present(const void *at, size_t n);
 
-/* Has the system clear those that are not there. Takes a tenth of a millisecond for each huge page, and more on a busy
- * machine. What the pages have stays; others may use them meanwhile. */
+/* Makes the system clear the pages that are not present. Takes a tenth of a millisecond for each huge page, and more on
+ * a busy machine. The pages keep their bytes, and others may use them meanwhile. */
 void gb_pages_make(void *at, size_t n);
 
 /* The standard descriptors of a program. */
@@ -64,7 +64,7 @@ int gb_closer_new(size_t max, struct gb_closer **ret, struct gb_error *err);
 void gb_closer_free(struct gb_closer *closer);
 
 /* Reserves room for count descriptors, before they are received. [any thread, never blocks] gb_closer_put uses it up,
- * gb_closer_give_back returns it. False: none now. */
+ * gb_closer_give_back returns it. Returns false if no room is free now. */
 bool gb_closer_reserve(struct gb_closer *closer, size_t count);
 void gb_closer_give_back(struct gb_closer *closer, size_t count);
 

@@ -1,6 +1,6 @@
-/* Text: names, words out of lines and of fixed lists, numbers and their units, escapes, what a mistyped word may
- * have meant, the rules of the fault options, the lines of a configuration file and of a help. Nothing is kept, and
- * nothing is allocated but what a function returns. */
+/* Text: shared text, names, numbers with units, escapes, the nearest name to a mistyped word, rules of the fault
+ * options, and lines of a configuration file and of a help. Functions work on their arguments alone and allocate only
+ * what they return. All folders call it. */
 #include "base/text.h"
 
 #include <ctype.h>
@@ -144,7 +144,7 @@ bool gb_name_equal(const struct gb_name *a, const struct gb_name *b) {
 
 /* --- nearest ------------------------------------------------------------------------------------------------------ */
 
-#define FAR 3   /* changes, from which on two words have nothing to do with each other */
+#define FAR 3   /* with that many changes two words are not near */
 #define SHORT 6 /* letters; of shorter words two changes make another word: sort, cert */
 
 static int least(int a, int b) {

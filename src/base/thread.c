@@ -1,4 +1,5 @@
-/* Threads, timed waits, and workers: threads that run one function when they are kicked or after a delay. */
+/* Threads, timed waits, and workers, threads that run one function when they are kicked or after a delay. Threads take
+ * no signals but SIGSYS, and have a name and a stack of fixed size. All folders of the daemon call it. */
 #include "base/thread.h"
 
 #include <signal.h>
@@ -44,7 +45,7 @@ struct start {
     char name[16];
 };
 
-/* It names itself: for another thread's name a file of /proc would be written, and few may write there. */
+/* The thread names itself. Another thread's name is set by a file of /proc, which few processes may write. */
 static void *begin(void *arg) {
     struct start start = *(struct start *)arg;
 
@@ -74,7 +75,7 @@ int gb_thread_start(pthread_t *ret, const char *name, void *(*main)(void *arg), 
     return gb_error_errno(err, GB_ERR_INTERNAL, "pthread_create", r);
 }
 
-/* What Linux gives where no limit is set, and what all is tried with. Pages that are not touched are not taken. */
+/* The size that Linux gives without a limit, with which the daemon is tested. Untouched pages take no memory. */
 #define STACK_BYTES ((size_t)8 << 20)
 
 void gb_thread_stacks(void) {
@@ -98,7 +99,7 @@ uint64_t gb_thread_cpu_ns(void) {
 
 /* --- worker ------------------------------------------------------------------------------------------------------- */
 
-/* Returns whether a run is due; else the worker stops. */
+/* Returns true if a run is due, false if the worker stops. */
 static bool wait_for_run(struct gb_worker *worker, uint64_t delay_ms) {
     struct timespec until = gb_after_ms(delay_ms);
     bool stopping;

@@ -59,8 +59,8 @@ void gb_worker_done(struct gb_worker *worker);
 int gb_worker_start(struct gb_worker *worker, const char *name, uint64_t first_ms, gb_worker_fn *fn, void *arg,
                     struct gb_error *err);
 
-/* Asks for a run as soon as possible. Kicks before a run begins count as one; a kick during a run brings another run.
- * A kick before the start brings the first run forward; a kick after the stop has no effect. [any thread, never blocks,
+/* Asks for a run as soon as possible. Kicks before a run begins count as one; a kick during a run brings another run. A
+ * kick before the start brings the first run forward; a kick after the stop has no effect. [any thread, never blocks,
  * between gb_worker_init and gb_worker_done] */
 void gb_worker_kick(struct gb_worker *worker);
 
@@ -68,10 +68,10 @@ void gb_worker_kick(struct gb_worker *worker);
  * started or is stopped, is accepted. [the owner's thread, never the worker's] */
 void gb_worker_stop(struct gb_worker *worker);
 
-/* How a function reports to its caller that a wait has ended. */
+/* The way in which a function reports to its caller that a wait has ended. */
 
 struct gb_waker {
-    void (*fn)(void *arg); /* NULL: there is no one to wake */
+    void (*fn)(void *arg); /* NULL: no wake */
     void *arg;
 };
 

@@ -1,3 +1,4 @@
+/* Times and durations that people write: RFC 3339, and numbers with a unit. A text is read as a whole or refused. */
 #include "base/timestamp.h"
 
 #include <ctype.h>
@@ -10,7 +11,7 @@
 #define US_PER_S 1000000LL
 #define YEARS_100_S 3153600000ULL
 
-/* The rest of the text, and what was read of it. */
+/* The rest of the text, and the values read from it. */
 struct scan {
     const char *at;
     size_t left;

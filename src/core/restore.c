@@ -1,3 +1,5 @@
+/* The records of the database become pools, sessions and buffers at the start, and files of bytes find their rows. A
+ * record without bytes is LOST. open.c calls this, before the core serves requests. */
 #include "core/restore.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Records of the audit: their words, and queues of them. */
+/* Records of the audit: their words, and queues of packed records. The owner's lock guards a queue. The core, the store
+ * and the API call it. */
 #include "model/audit.h"
 
 #include <stdlib.h>
@@ -58,7 +59,7 @@ void gb_audit_render(struct gb_json_writer *out, const struct gb_audit_rec *rec)
 
 /* --- audit queue -------------------------------------------------------------------------------------------------- */
 
-/* What an empty queue keeps. */
+/* The bytes of memory that an empty queue keeps. */
 #define KEPT (64 * 1024)
 
 #define COPIED (GB_AUDIT_TEXTS - GB_AUDIT_STATICS)

@@ -1,4 +1,5 @@
-/* What the daemon says of its past: notices, numbers over time, and reasons of failures. */
+/* The daemon's past: notices, numbers over time, and reasons of failures. A query is answered with the step and the
+ * level that keep its rows few. The core, the store and the API call it. */
 #include "model/history.h"
 
 #include <math.h>
@@ -68,7 +69,7 @@ static uint64_t up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-/* Steps that people think in. */
+/* Steps that people use. */
 static uint64_t nice(uint64_t least_s) {
     static const uint64_t steps[] = {1,   2,   5,    10,   15,   20,   30,    60,    120,  300,
                                      600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200};

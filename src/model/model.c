@@ -1,5 +1,5 @@
-/* The records of sessions, buffers, pools and devices, made of their lists of fields: copied, merged, completed; and
- * the words of their fields. */
+/* Records of sessions, buffers, pools and devices, made of their lists of fields: copied, merged and completed; and the
+ * words of their values. Labels are counted references. All folders above call it. */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void keep_value(void *at) {
     (void)at;
 }
 
-/* Of a field that is a reference, counts one more, or gives it back; of all others nothing. */
+/* Take or drop the reference of a field that is one; nothing for other fields. */
 #define REF(field) _Generic(&(field), struct gb_text * * : ref_text, default : keep_value)(&(field))
 #define UNSET(field) _Generic(&(field), struct gb_text * * : unset_text, default : keep_value)(&(field))
 

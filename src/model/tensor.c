@@ -1,3 +1,5 @@
+/* Element types and shapes: their names in numpy, torch, safetensors and .npy headers, and their texts. A name is read
+ * only if it means one type. The formats, the API and the core call it. */
 #include "model/tensor.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* Tokens and their scopes, and the names of certificates that may stand for a token. */
+/* Tokens and their scopes, and the names of certificates that may stand for a token. A name is compared in the form in
+ * which GnuTLS writes it. The core, the daemon and the API call it. */
 #include "model/token.h"
 
 #include <arpa/inet.h>

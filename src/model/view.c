@@ -1,4 +1,5 @@
-/* Views: which bytes of a memory a slice means, and its boxes. Pure. */
+/* Views: the bytes of a memory that a slice selects, cut into boxes, which strided copies move. Functions work on their
+ * arguments alone. Transfers and the formats call it. */
 #include "model/view.h"
 
 #include <string.h>

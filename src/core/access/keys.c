@@ -1,3 +1,6 @@
+/* Requests with a key: claimed, carried out, answered, and kept for a time, in memory and in the database. A key's
+ * answer is committed before the client gets it. The pipeline of the API calls this, and sessions that move take their
+ * keys along. */
 #include "core/access/keys.h"
 
 #include <inttypes.h>

@@ -1,4 +1,6 @@
-/* A buffer: its sides and their contents, who may write or free them, what lies behind together, and damage. */
+/* A buffer in memory: its sides and contents, guards that decide who may write or free them, lists of buffers that are
+ * stored together, and damage. The session's lock guards all of it. Transactions, uploads, leases and the disk call
+ * this. */
 #include "core/buffer/buffer.h"
 
 #include <stdio.h>
@@ -37,7 +39,7 @@ void gb_buffer_free(struct gb_buffer *b) {
 
 /* --- the record --------------------------------------------------------------------------------------------------- */
 
-/* Writes into a record of the buffer what memory its sides have. */
+/* Writes the memory of the sides into a record of the buffer. */
 static void buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_side_rec ret[GB_SIDES]) {
     int side;
 
@@ -599,7 +601,7 @@ uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *b) {
     return bytes;
 }
 
-/* A side that is not current is written anew before it is read. */
+/* A side that is not current is written before it is read. */
 static bool stale(const struct gb_buffer *b, int i) {
     return b->rec.mirrored && ((i == GB_SIDE_HOST && b->rec.head == GB_HEAD_DEVICE) ||
                                (i == GB_SIDE_DEVICE && b->rec.head == GB_HEAD_HOST));

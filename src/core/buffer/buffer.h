@@ -1,4 +1,4 @@
-/* A buffer in memory: its sides and contents, who may write or free them, what is stored together, damage. */
+/* A buffer in memory: its sides and contents, guards, lists of buffers that are stored together, and damage. */
 #ifndef GB_CORE_BUFFER_BUFFER_H
 #define GB_CORE_BUFFER_BUFFER_H
 
@@ -64,7 +64,7 @@ struct gb_buffer_kept {
 struct gb_buffer {
     int64_t id; /* 0: none yet */
     bool live;
-    bool deleting;                        /* still live in the database, gone for everyone else */
+    bool deleting;                        /* still live in the database, deleted for clients */
     bool in_place;                        /* being overwritten where it is: the memory of overwritten */
     const struct gb_content *overwritten; /* only compared */
     const void *grouped;                  /* while a group of changes looks for its places */
@@ -83,7 +83,7 @@ struct gb_buffer {
     struct gb_buffer *together_next;    /* in their list */
     bool leaving;                       /* its bytes are chosen to leave memory, to make room for others */
     uint64_t sweep;                     /* the loads of many that it is of (durable/load.h); 0: none under way */
-    bool swept;                         /* its load is over */
+    bool swept;                         /* its load has ended */
     uint64_t since_ns;                  /* when its bytes came into memory or left it; 0: before this process */
     uint64_t used_ns;                   /* when they were read or written last */
     struct gb_fifo_lock fifo;
@@ -99,7 +99,7 @@ struct gb_buffer *gb_buffer_new(const struct gb_name *name);
 /* Frees a place that is in no map. NULL is accepted. */
 void gb_buffer_free(struct gb_buffer *buffer);
 
-/* The record, with labels that are borrowed as long as the lock is held. */
+/* The record. Its labels are borrowed while the lock is held. */
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
 
 /* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
@@ -136,7 +136,7 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
 struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
                                         const struct gb_buffer_rec *rec, struct gb_content *content);
 
-/* The same of one side alone; content may be NULL. */
+/* As above, of one side; content may be NULL. */
 struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_side side, struct gb_content *content);
 
 /* The buffer has bytes in that pool. */
@@ -197,7 +197,7 @@ void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer)
 
 /* Checks against pins, seals and owners of adopted memory. The session's lock is held in all of these. */
 
-/* MAPPED, naming the lease and what to do instead, if other processes map the buffer's bytes. */
+/* Returns 0; -1 with MAPPED, naming the lease and the remedy, if other processes map the buffer's bytes. */
 int gb_guard_check_unmapped_locked(const struct gb_buffer *buffer, const char *instead, struct gb_error *err);
 
 /* All pins on content belong to that holder. */
@@ -225,7 +225,7 @@ void gb_guard_count_locked(struct gb_buffer *buffer);
 /* The same into another record of it, what memory the sides have, and whether one of them is adopted. */
 void gb_guard_tell_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret);
 
-/* ADOPTED, naming what cannot be done with such a buffer and what to do instead; 0 for any other buffer. */
+/* Returns 0; -1 with ADOPTED, the refused action and the remedy, if the buffer's memory is another process's. */
 int gb_adopted_check_locked(const struct gb_buffer *buffer, const char *what, struct gb_error *err);
 
 /* Sets CONTENT_LOST, with the way in which the buffer lost its bytes. Returns -1. */
@@ -235,20 +235,20 @@ int gb_lost(const struct gb_buffer *buffer, struct gb_error *err);
  * leaves the bytes of all or of none. Those of two changes that share a buffer go together too: its bytes are of both.
  * The session's lock is held in all of these. */
 
-/* Two or more, linked by gb_buffer.together_next; fewer only while it is being made. */
+/* Two or more buffers, linked by gb_buffer.together_next; fewer only while the list is being made. */
 struct gb_together {
-    struct gb_buffer *first; /* has been behind for as long as any, unless one has left */
+    struct gb_buffer *first; /* the longest that one of them has been behind, unless one has left */
     struct gb_buffer *last;
     size_t count;
 };
 
-/* Adds the buffer, and those that it is together with already. *at may be another one then. */
+/* Adds the buffer, and the buffers of its present list. *at may be another list then. */
 void gb_together_join(struct gb_together **at, struct gb_buffer *buffer);
 
 /* No more of them join: fewer than two are together with nothing. NULL is accepted. */
 void gb_together_settle(struct gb_together *together);
 
-/* The bytes are on disk, or there are none of the buffer any more. One that is alone is accepted. */
+/* Takes a buffer out of its list, because its bytes are on disk or gone. A buffer without a list is accepted. */
 void gb_together_leave(struct gb_buffer *buffer);
 
 /* The one of them for which all are stored, or the buffer itself. Those that cannot be stored hold up no others: they
@@ -258,7 +258,7 @@ struct gb_buffer *gb_together_leader(struct gb_buffer *buffer);
 /* False: the bytes are lost, incomplete, or a process may be writing them; that may last. */
 bool gb_together_can_be_stored(const struct gb_buffer *buffer);
 
-/* Telling of stored bytes that are damaged. */
+/* Reports of damaged stored bytes. */
 
 /* Whether the error says that the stored bytes are not what they should be: anything else may be over by the next
  * try. */

@@ -1,4 +1,5 @@
-/* Buffers as clients see them: made, read, changed, mirrored, sealed, deleted. */
+/* Buffers as clients see them: made, read, changed, mirrored, sealed, deleted. Each change is a transaction. Handlers
+ * call this. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ struct buffer_op {
     struct gb_alloc alloc;
     struct gb_core_stream *stream; /* create: used */
     struct gb_core_pool *pool;     /* create: a reference */
-    struct gb_content *content;    /* create: until the buffer has it; delete: what is to be dropped */
+    struct gb_content *content;    /* create: until the buffer has it; delete: to be dropped */
     bool unmapped;                 /* delete: the memory is freed when its last mapping ends */
     bool counted;                  /* create: a place in the quota is reserved */
 };
@@ -263,7 +264,7 @@ static int patch_decide_locked(struct gb_transaction *transaction, struct gb_buf
 static void patch_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct buffer_op *op = op_of(transaction);
 
-    /* What a dead device took while the database was busy stays taken. */
+    /* A state that a dead device set while the database was busy stays. */
     gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, b->content);
     gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
@@ -362,7 +363,7 @@ int gb_buffer_get(struct gb_core *core, const struct gb_locator *at, struct gb_b
     return r;
 }
 
-/* The next one that can be seen; as gb_buffer_copy_locked. */
+/* Copies the next buffer that clients see, as gb_buffer_copy_locked. */
 static bool after(struct gb_session *s, int64_t id, struct gb_buffer_rec *rec) {
     struct gb_buffer *b;
     bool found;
@@ -402,8 +403,8 @@ int gb_buffer_list(struct gb_core *core, const struct gb_name *session, struct g
 
 /* --- attributes --------------------------------------------------------------------------------------------------- */
 
-/* What the native layer says of a buffer's memory. It is held meanwhile: memory whose free is queued is never asked
- * about. */
+/* Reads the native layer's attributes of a buffer's memory. The content is held meanwhile, so that its free is not
+ * queued. */
 
 struct attr_op {
     struct gb_op base; /* first */
@@ -540,7 +541,7 @@ static int find_whole_locked(struct gb_session *s, const struct side_write *sw, 
     return 0;
 }
 
-/* What is to be copied or zeroed, if anything. */
+/* The bytes to be copied or zeroed, if any. */
 static int look_at_sync_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
     struct gb_device_write *w = sw->write;
     struct gb_mirror_move move;
@@ -561,7 +562,7 @@ static int look_at_sync_locked(struct gb_session *s, struct side_write *sw, stru
     return 0;
 }
 
-/* What is to be kept, if the side must grow. */
+/* The bytes to be kept, if the side must grow. */
 static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
     struct gb_device_write *w = sw->write;
     struct gb_content *c;
@@ -694,7 +695,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     struct release_op *op = release_of(transaction);
     int side;
 
-    /* What a dead device took while the database was busy stays taken. */
+    /* A state that a dead device set while the database was busy stays. */
     gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
     for (side = 0; side < GB_SIDES; side++) {
@@ -757,7 +758,7 @@ static int seal_validate_locked(struct gb_transaction *transaction, struct gb_bu
 }
 
 static void seal_publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
-    /* What a dead device took while the database was busy stays taken. */
+    /* A state that a dead device set while the database was busy stays. */
     gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(transaction->session, b, &transaction->rec, b->content);
     gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
@@ -770,7 +771,7 @@ void gb_buffer_seal(struct gb_core *core, const struct gb_locator *at, const str
 
 /* --- last transfer ------------------------------------------------------------------------------------------------ */
 
-/* What a buffer's last large transfer took. */
+/* The times of a buffer's last large transfer. */
 
 static void read_locked(const struct gb_buffer *b, struct gb_last_transfer *ret) {
     int i;

@@ -152,7 +152,7 @@ static void transaction_publish_stored_locked(struct gb_transaction *c) {
     c->rec.stored_generation = b->stored && !b->stored->spilled ? b->stored->rec.generation : 0;
 }
 
-/* Where another member's bytes could not be written the database was never asked. */
+/* The database was not called, because another member's bytes could not be written. */
 static void transaction_end_disk(struct gb_transaction *c, const struct gb_error *error) {
     if (c->persists)
         gb_persist_done(&c->persist, error->code == GB_OK, c->asked && error->code == GB_ERR_STORAGE_FAILED);
@@ -300,7 +300,7 @@ static uint64_t side_bytes(const struct gb_buffer *b, int side) {
     return b->sides[side] ? b->sides[side]->bytes : 0;
 }
 
-/* What a buffer was before the transaction. */
+/* The buffer before the transaction. */
 struct before {
     bool live;
     bool sealed;
@@ -338,7 +338,7 @@ static void note_locked(struct gb_transaction *c, const struct before *before) {
     struct gb_notice notice;
 
     if (c->unrecorded)
-        return; /* its owner tells */
+        return; /* its owner reports */
     if (c->removes)
         type = GB_NOTICE_BUFFER_DELETED;
     else if (!before->live)
@@ -465,7 +465,7 @@ static int widen_one_locked(struct gb_transaction *c, struct gb_transaction_grou
     return r;
 }
 
-/* Validates and stores one transaction. If it is refused, or goes on in a group, returns the transaction that has the
+/* Validates and stores one transaction. If it is refused, or continues in a group, returns the transaction that has the
  * fifo lock next. */
 static struct gb_transaction *run_one(struct gb_transaction *c) {
     struct gb_session *session = c->session;
@@ -632,7 +632,7 @@ static int validate_all_locked(struct gb_transaction_group *g) {
     return g->error.code == GB_OK ? 0 : -1;
 }
 
-/* What is written to disk now, and what later. */
+/* Chooses what is written to disk now, and what later. */
 static int plan_together_locked(struct gb_transaction_group *g) {
     size_t behind = 0;
     bool now = false;
@@ -717,7 +717,7 @@ static void run(struct gb_transaction *list) {
     }
 }
 
-/* The entry of that name, made if there is none. NULL when memory is exhausted. */
+/* The entry of that name, which is made if necessary. Returns NULL if memory is exhausted. */
 static struct gb_buffer *place_locked(struct gb_session *session, const struct gb_name *name) {
     struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
 

@@ -44,7 +44,7 @@ struct gb_transaction {
     gb_persist_fn *brings;            /* writes the bytes instead of core->persist; NULL: that does */
     enum gb_spill spills;             /* the bytes go there, where they end with the process; NEVER: they do not */
     bool strictly;                    /* as of struct gb_persist */
-    bool warms;                       /* the disk has the bytes and keeps them, beside what spills has made */
+    bool warms;                       /* the disk has the bytes and keeps them, beside those that spills has made */
     bool stores;                      /* the bytes go to disk, also if they are those that it has */
     bool upkeep;                      /* no client's change: a session that was set aside takes it too */
     bool whole;                       /* nothing of the bytes that the buffer has is in the new ones */
@@ -54,8 +54,8 @@ struct gb_transaction {
     /* The transaction's own: */
     bool durable;         /* the commit waits for the disk */
     bool with_others;     /* the bytes go to disk as those of another member of the group do */
-    bool forgets;         /* what the database says is stored counts no longer */
-    bool drops;           /* the same of bytes that were spilled */
+    bool forgets;         /* the stored bytes of the database do not count any more */
+    bool drops;           /* the spilled bytes do not count any more */
     uint64_t stored_more; /* reserved in the quota of bytes on disk */
     bool persists;
     bool valid;   /* validated and not rolled back */
@@ -78,7 +78,7 @@ struct gb_transaction {
 /* Starts the transaction. end may run before this returns. */
 void gb_transaction_start(struct gb_transaction *transaction);
 
-/* Releases what the transaction holds, before it is freed or filled in anew. A zeroed one is accepted. */
+/* Releases what the transaction holds, before it is freed or filled in again. A zeroed one is accepted. */
 void gb_transaction_done(struct gb_transaction *transaction);
 
 /* Starts the transaction in two steps: reserve takes a new name, which stays reserved during an allocation; proceed
@@ -101,7 +101,7 @@ struct gb_transaction_group {
     size_t count;
     const struct gb_store_mark *mark;                /* committed with the group; NULL: none */
     size_t waiting;                                  /* fifo locks still awaited; the session's lock */
-    struct gb_together *together;                    /* what its members become when it is published; NULL: nothing */
+    struct gb_together *together;                    /* the edits of its members when it is published; may be NULL */
     size_t persisting;                               /* members whose bytes are being written; the session's lock */
     struct gb_error error;                           /* a member that is to blame has one of its own */
     void (*end)(struct gb_transaction_group *group); /* once, without locks; may free the group and its members */
@@ -110,8 +110,8 @@ struct gb_transaction_group {
 /* Starts the group. end may run before this returns. */
 void gb_transaction_group_start(struct gb_transaction_group *group);
 
-/* batch.c: adds the transaction to its call's batch. True: the batch starts it, with the others. False: its
- * call has no batch. */
+/* batch.c: adds the transaction to its call's batch. True: the batch starts it, with the others. False: its call has no
+ * batch. */
 bool gb_transaction_batch_put(struct gb_transaction *transaction);
 
 /* What the disk has to do with a transaction: bytes of a durable buffer are stored between the validation and the

@@ -1,4 +1,5 @@
-/* The table of checkpoints: what there is, what is being made, put and removed. */
+/* The table of checkpoints: complete ones, and those that are being made, put and removed. The folder on the disk is
+ * the truth, and is read at the start. create.c, restore.c and files.c change the table; handlers read it. */
 #include "core/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -70,7 +71,7 @@ static int64_t number_of(const struct gb_checkpoints *table, int64_t moment_us) 
     return number;
 }
 
-/* Where it has been is free, so that no memory is needed. */
+/* Its former place is free, so that no memory is needed. */
 static void place_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, int64_t moment_us) {
     gb_idlist_take(&table->by_number, c->view.number);
     c->view.number = number_of(table, moment_us);
@@ -106,7 +107,8 @@ static bool shows(const struct gb_checkpoint *c) {
     return c->state == GB_CHECKPOINT_INCOMPLETE || c->state == GB_CHECKPOINT_COMPLETE;
 }
 
-/* One that shows. NULL with CHECKPOINT_NOT_FOUND, or with STORAGE_UNAVAILABLE if what is there is not known yet. */
+/* A checkpoint that clients see. NULL with CHECKPOINT_NOT_FOUND, or with STORAGE_UNAVAILABLE before the folder was
+ * read. */
 static struct gb_checkpoint *checkpoints_find_locked(struct gb_checkpoints *table, const struct gb_name *name,
                                                      struct gb_error *err) {
     struct gb_checkpoint *c = gb_map_get(&table->by_name, name->s);
@@ -120,7 +122,8 @@ static struct gb_checkpoint *checkpoints_find_locked(struct gb_checkpoints *tabl
     return NULL;
 }
 
-/* Sizes and checksums, so that a read of a file needs no look into the manifest. NULL when memory is exhausted. */
+/* Copies sizes and checksums, so that a read of a file does not read the manifest. Returns NULL if memory is
+ * exhausted. */
 static struct gb_checkpoint_sum *sums_of(const struct gb_manifest *manifest) {
     struct gb_checkpoint_sum *sums = malloc((manifest->count + 1) * sizeof(*sums));
     size_t i;
@@ -248,7 +251,7 @@ static bool carried_out(void *arg, const char *note) {
     return there == makes;
 }
 
-/* What could not be read now is tried again by the tick. */
+/* The tick tries again to read what could not be read now. */
 static bool may_pass(enum gb_code code) {
     return code == GB_ERR_STORAGE_UNAVAILABLE || code == GB_ERR_STORAGE_FAILED || code == GB_ERR_SATURATED;
 }
@@ -745,7 +748,7 @@ struct removal {
     struct gb_core *core;
     struct gb_checkpoint_view view;
     enum gb_checkpoint_state before;
-    struct gb_call *call; /* NULL: its time is over */
+    struct gb_call *call; /* NULL: its time has ended */
     struct gb_error refused;
 };
 

@@ -10,14 +10,14 @@ enum gb_checkpoint_state {
     GB_CHECKPOINT_MAKING,     /* by this daemon; nothing of it shows */
     GB_CHECKPOINT_INCOMPLETE, /* clients bring it */
     GB_CHECKPOINT_COMPLETE,
-    GB_CHECKPOINT_GOING /* it is being deleted; nothing of it shows */
+    GB_CHECKPOINT_GOING /* it is being deleted, and clients do not see it */
 };
 
 /* Size and checksum of a file, as the manifest says. */
 struct gb_checkpoint_sum {
     uint64_t size;
     uint32_t crc32c;
-    enum gb_code damage; /* what the latest look at it has found; GB_OK: nothing */
+    enum gb_code damage; /* the damage found by the latest reading; GB_OK: none */
 };
 
 /* The file of that index is the manifest. */
@@ -34,7 +34,7 @@ struct gb_checkpoint_came {
 struct gb_checkpoint {
     struct gb_checkpoint_view view;
     enum gb_checkpoint_state state;
-    unsigned puts;      /* files that clients bring just now */
+    unsigned puts;      /* files that clients are putting now */
     bool completing;    /* one of them is the manifest */
     bool has_files;     /* of an incomplete one: some have come */
     int64_t changed_us; /* when a file last came, of an incomplete one */
@@ -58,7 +58,7 @@ void gb_checkpoints_tick(struct gb_core *core);
  * not known yet, UNSUPPORTED without a data folder. */
 int gb_checkpoints_reserve(struct gb_core *core, const struct gb_name *name, const struct gb_name *session,
                            struct gb_error *err);
-/* It is there now, as the manifest says. *ret_view: as clients see it. */
+/* The checkpoint is complete now, with that manifest. *ret_view: as clients see it. */
 int gb_checkpoints_complete(struct gb_core *core, const struct gb_manifest *manifest, const struct gb_name *name,
                             struct gb_checkpoint_view *ret_view, struct gb_error *err);
 /* Forgets it. */
@@ -66,14 +66,14 @@ void gb_checkpoints_drop(struct gb_core *core, const struct gb_name *name);
 /* CHECKPOINT_NOT_FOUND; with complete also CHECKPOINT_INCOMPLETE. */
 int gb_checkpoints_look(struct gb_core *core, const struct gb_name *name, bool complete, struct gb_checkpoint_view *ret,
                         struct gb_error *err);
-/* It is the one that was looked at, and complete: 0, or -1 with CHECKPOINT_NOT_FOUND. */
+/* Returns 0 if it is still the one of that view, and complete; else -1 with CHECKPOINT_NOT_FOUND. */
 int gb_checkpoints_still(struct gb_core *core, const struct gb_checkpoint_view *view, struct gb_error *err);
-/* What the manifest says of the file `index`. Returns false if nothing. */
+/* Reads the manifest's entry of the file `index`. Returns false if it has none. */
 bool gb_checkpoints_sum(struct gb_core *core, const struct gb_name *name, size_t index, struct gb_checkpoint_sum *ret);
 /* What a look at the file `index` has come to: GB_OK, CONTENT_DAMAGED or CONTENT_LOST. Returns false if the checkpoint
  * of that view is not there any more. */
 bool gb_checkpoints_judge(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index, enum gb_code code);
-/* Posts a notice of it. buffer: NULL for the manifest. often: a client may ask for it again and again. */
+/* Posts a notice of the damage. buffer: NULL for the manifest. often: a client may cause it again and again. */
 void gb_checkpoints_tell_damage(struct gb_core *core, const struct gb_checkpoint_view *view, size_t index,
                                 const struct gb_name *buffer, bool often);
 /* The next one behind the number that shows, of that session (NULL: of any). */
@@ -108,14 +108,14 @@ bool gb_checkpoints_intend(struct gb_core *core, const struct gb_store_mark *mar
 void gb_checkpoints_tell(struct gb_core *core, enum gb_notice_type type, const struct gb_checkpoint_view *view,
                          const struct gb_name *session);
 
-/* Is it the name of a file of a checkpoint? INVALID_ARGUMENT. */
+/* Returns 0 if it is the name of a file of a checkpoint, else -1 with INVALID_ARGUMENT. */
 int gb_checkpoint_check_file(const char *file, struct gb_error *err);
 
 /* Reads a complete one's manifest. [blocks] */
 int gb_checkpoint_manifest(struct gb_core *core, const struct gb_name *name, struct gb_manifest *ret,
                            struct gb_error *err);
 
-/* Adds one that was left out to the first ones that are told. */
+/* Counts a buffer that was left out, and keeps the first ones for the reply. */
 void gb_checkpoint_skip(struct gb_sweep_skip tell[GB_SWEEP_TOLD], size_t *told, uint64_t *count,
                         const struct gb_name *name, enum gb_code code);
 

@@ -1,3 +1,5 @@
+/* Making a checkpoint. The buffers' contents are held as of one moment, then a job on the disk's threads links or
+ * writes their files and the manifest. Writers continue meanwhile. Handlers of checkpoints call this. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,11 +37,26 @@ struct checkpoint_hold {
     int64_t as_of_us;
 };
 
-static int checkpoint_hold(struct gb_session *session, const struct gb_checkpoint_params *params,
-                           struct gb_checkpoint_call *call, struct checkpoint_hold *ret, struct gb_error *err);
-static void checkpoint_hold_done(struct checkpoint_hold *hold);
-
 /* --- hold --------------------------------------------------------------------------------------------------------- */
+
+static void checkpoint_release(struct gb_checkpoint_item *item) {
+    gb_content_drop(item->content, NULL, NULL);
+    gb_stored_unref(item->stored);
+    item->content = NULL;
+    item->stored = NULL;
+}
+
+/* Releases all items. A zeroed hold is accepted. */
+static void checkpoint_hold_done(struct checkpoint_hold *hold) {
+    size_t i;
+
+    for (i = 0; i < hold->count; i++) {
+        checkpoint_release(&hold->items[i]);
+        gb_buffer_rec_done(&hold->items[i].rec);
+    }
+    free(hold->items);
+    *hold = (struct checkpoint_hold){.count = 0};
+}
 
 /* Buffers that are made while the room for the items is made. */
 #define SPARE 64
@@ -160,7 +177,7 @@ static int hold_all(struct holding *h, size_t room, struct gb_error *err) {
     r = gb_session_alive(s, err);
     if (r == 0 && !h->params->names.given && s->live_buffers > room)
         r = 1;
-    h->hold.as_of_us = gb_wall_us() / 1000 * 1000; /* as the manifest tells it */
+    h->hold.as_of_us = gb_wall_us() / 1000 * 1000; /* as in the manifest */
     if (r == 0)
         r = h->params->names.given ? add_names_locked(h, err) : add_all_locked(h, err);
     pthread_mutex_unlock(&s->lock);
@@ -190,7 +207,7 @@ static int checkpoint_hold(struct gb_session *session, const struct gb_checkpoin
     return 0;
 }
 
-/* Whether the buffer of the item still has the same stored bytes. */
+/* Returns true if the buffer of the item still has the same stored bytes. */
 static bool checkpoint_still(struct gb_session *session, const struct gb_checkpoint_item *item) {
     bool left;
 
@@ -201,25 +218,6 @@ static bool checkpoint_still(struct gb_session *session, const struct gb_checkpo
 }
 
 /* Releases the bytes; the record stays. */
-static void checkpoint_release(struct gb_checkpoint_item *item) {
-    gb_content_drop(item->content, NULL, NULL);
-    gb_stored_unref(item->stored);
-    item->content = NULL;
-    item->stored = NULL;
-}
-
-/* a zeroed one is accepted */
-static void checkpoint_hold_done(struct checkpoint_hold *hold) {
-    size_t i;
-
-    for (i = 0; i < hold->count; i++) {
-        checkpoint_release(&hold->items[i]);
-        gb_buffer_rec_done(&hold->items[i].rec);
-    }
-    free(hold->items);
-    *hold = (struct checkpoint_hold){.count = 0};
-}
-
 /* --- create ------------------------------------------------------------------------------------------------------- */
 
 /* Making a checkpoint: a job on one thread of the disk, in steps. Bytes that lie in memory are read by other jobs
@@ -229,12 +227,12 @@ static void checkpoint_hold_done(struct checkpoint_hold *hold) {
 #define AT_ONCE 4
 /* Steps between which others have their turn: links, and blocks of a file that is copied. */
 #define STEPS 64
-/* Small bytes lie in the database, where they are gone when the buffer is written: then another moment is taken. */
+/* Small bytes lie in the database until the buffer is written. Then the checkpoint takes another moment. */
 #define MOMENTS 16
 
 enum stage { BEGIN, SMALL, LINKS, COPIES, MEMORY, MARK, COMMIT };
 
-/* A file of stored bytes that is written anew. */
+/* A file of stored bytes that is written again. */
 struct copying {
     struct gb_disk_reader *from;
     struct gb_disk_writer *to;
@@ -540,7 +538,7 @@ static void persisted(struct gb_persist *persist) {
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Has the next buffers read. False: there are no more. */
+/* Starts to read the next buffers. Returns false if none is left. */
 static bool read_more(struct job *job) {
     while (job->next < job->hold.count && job->reading < AT_ONCE) {
         struct gb_checkpoint_item *item = &job->hold.items[job->next++];
@@ -670,7 +668,7 @@ static int step_item(struct job *job, struct gb_error *err) {
     return job->stage == LINKS ? step_link(job, item, err) : step_copy(job, item, err);
 }
 
-/* 1: the stage is done; 2: it goes on; 0: another moment; -1. */
+/* Returns 1 if the stage is done; 2 if it continues; 0: another moment is needed; -1. */
 static int run_items(struct job *job, struct gb_error *err) {
     int i;
 
@@ -703,7 +701,7 @@ static int run_stage(struct job *job, struct gb_error *err) {
     }
 }
 
-/* Goes on until something is awaited or others are due. False: the job is over. */
+/* Runs the job until it waits, or others have their turn. Returns false if it has ended. */
 static bool advance(struct job *job) {
     for (;;) {
         int r = job->error.code != GB_OK ? -1 : run_stage(job, &job->error);

@@ -1,4 +1,5 @@
-/* Files of checkpoints: checked, read out over HTTP, and put in. */
+/* Files of checkpoints: checked, sent to clients, and put by clients. One block is sent or written while others are
+ * read. The scrubber and handlers of checkpoints call this. */
 #include "core/checkpoint/files.h"
 
 #include <stdlib.h>
@@ -127,7 +128,7 @@ static int verify_begin(struct job *job, struct gb_error *err) {
     return 0;
 }
 
-/* What is not damage says nothing of the file, and ends the call. */
+/* An error that is no damage says nothing about the file, and ends the call. */
 static int note(struct job *job, const struct gb_error *why, struct gb_error *err) {
     size_t index = job->check.index - 1;
     const struct gb_manifest_entry *entry = &job->manifest.entries[index];
@@ -199,9 +200,7 @@ void gb_checkpoint_verify(struct gb_core *core, const struct gb_name *name, stru
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
 
-/* A file of a checkpoint on its way to a client: one block is sent while others are read. */
-
-/* Blocks in memory: one that is sent, others that are read side by side. */
+/* Blocks in memory: one is sent while others are read. */
 #define AHEAD 4
 #define FILE_SIZE 64
 
@@ -487,8 +486,6 @@ void gb_checkpoint_read_free(struct gb_checkpoint_read *r) {
 
 /* --- put ---------------------------------------------------------------------------------------------------------- */
 
-/* A file of a checkpoint on its way from a client: one block is written while the next one comes. */
-
 #define BLOCKS 2
 
 struct put_block {
@@ -644,7 +641,7 @@ static int conclude(struct gb_checkpoint_put *put, struct gb_error *err) {
     return give_name(put, err) < 0 ? -1 : 1;
 }
 
-/* What is to be done next, without the lock; as complete. block NULL: all were written. */
+/* Does the next work, without the lock. block NULL: all blocks were written. */
 static int work(struct gb_checkpoint_put *put, const struct put_block *put_block, struct gb_error *err) {
     if (!put->begun && put_begin(put, err) < 0)
         return -1;
@@ -652,7 +649,7 @@ static int work(struct gb_checkpoint_put *put, const struct put_block *put_block
                      : conclude(put, err);
 }
 
-/* False: nothing is to be done just now. The lock is held, and is given up meanwhile. */
+/* Does the next work, if any. Returns false if there was none. The lock is held, and dropped meanwhile. */
 static bool step_locked(struct gb_checkpoint_put *put) {
     struct put_block *b = &put->blocks[put->written % BLOCKS];
     struct gb_error err = put->refused;

@@ -1,4 +1,5 @@
-/* Buffers brought back from a checkpoint. */
+/* Buffers restored from a checkpoint: their files are linked, and their records committed together, all or none. Loads
+ * may follow. Handlers of checkpoints call this. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -296,7 +297,7 @@ static void skip(struct gb_restore *restore, const struct gb_restore_item *item,
                        code);
 }
 
-/* None of the buffers takes the place of another one in memory. */
+/* The buffers do not displace each other in memory. */
 static void cover(struct gb_restore *restore) {
     size_t i;
 
@@ -356,7 +357,7 @@ static void load_one(struct gb_restore *restore, struct gb_restore_item *item) {
     item->over = true;
 }
 
-/* True: none of the next few is under way. */
+/* Returns true if none of the next few loads is under way. */
 static bool load_some(struct gb_restore *restore) {
     size_t end = restore->next + AT_ONCE < restore->count ? restore->next + AT_ONCE : restore->count;
     bool all = true;

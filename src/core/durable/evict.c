@@ -1,4 +1,5 @@
-/* Memory that is given back on request: of one buffer, and of many, which are also loaded by many. */
+/* Bytes that leave memory on request: of one buffer, and of many, which are also loaded by many. Bytes that the disk
+ * has are dropped. Others are written first, to the disk or to host memory. Handlers and room.c call this. */
 #include "core/durable/evict.h"
 
 #include <stdlib.h>
@@ -18,8 +19,7 @@
 
 /* --- evict -------------------------------------------------------------------------------------------------------- */
 
-/* Taking a buffer's bytes out of memory on request: what the disk has already is dropped, anything else is written
- * first, to the disk or to host memory. Bytes that are not durable end with the process there as well. */
+/* Bytes that are not durable end with the process, also on the disk. */
 
 struct evict_op {
     struct gb_buffer_op base; /* first */
@@ -249,7 +249,7 @@ static void note(struct sweep *sweep, const struct gb_name *name, uint64_t bytes
     pthread_mutex_unlock(&sweep->lock);
 }
 
-/* The loads are over: what is in memory now counts, and is as free to leave it as any other buffer. */
+/* Ends the loads. Loaded buffers may leave memory again. */
 static void count_loaded(struct sweep *sweep) {
     struct gb_session *s = sweep->session;
     struct gb_sweep_call *call = sweep->call;
@@ -297,7 +297,7 @@ static bool wanted(const struct sweep *sweep, const struct gb_buffer *b) {
     return is_covered(sweep, b) && (b->rec.state == state || to_disk);
 }
 
-/* Those that are in memory already, too: one that is loaded does not take their place. */
+/* Buffers that are in memory already get the number, too, so that loads do not displace them. */
 static void cover(struct sweep *sweep) {
     struct gb_session *s = sweep->session;
     struct gb_buffer *b;

@@ -13,7 +13,7 @@
 #include "core/session/quota.h"
 #include "core/transfer/upload.h"
 
-/* How long the reason of a failure is told to those that wanted the bytes meanwhile. */
+/* How long the error of a load is kept for requests that wanted the bytes meanwhile. */
 #define TELL_NS GB_NS_PER_S
 
 /* How long a load waits for memory that others are about to free. One of many does not: the others have the memory. */
@@ -32,7 +32,7 @@
 struct room {
     struct gb_block_reader reader;
     size_t n;   /* bytes; 0: no thread reads into it */
-    bool given; /* it is the one that gb_upload_room gave last */
+    bool given; /* gb_upload_room gave it last */
 };
 
 struct job {
@@ -89,7 +89,7 @@ static int plan(struct gb_session *s, void *owner, const struct gb_upload_params
     (void)s;
     (void)params;
     draft->bytes = draft->payload = job->stored->rec.bytes;
-    draft->has_crc32c = true; /* the record's: the bytes are those that it is of */
+    draft->has_crc32c = true; /* the record's, of these bytes */
     draft->by_device = job->block != NULL;
     return check_locked(job, draft->buffer, err);
 }
@@ -253,7 +253,7 @@ static void count(struct job *job, const struct gb_error *error) {
     }
 }
 
-/* Those that waited for bytes that were replaced look again. */
+/* Requests that waited for bytes that were replaced try again. */
 static void finish(struct job *job, const struct gb_error *error) {
     struct gb_core *core = job->session->core;
     int i;
@@ -397,7 +397,7 @@ static void share_ahead(struct job *job, size_t n, unsigned count, bool others) 
     }
 }
 
-/* 1: the room whose turn it is has its bytes, *ret_n of them; 0: wake comes; -1. */
+/* Returns 1 if the present room has its bytes, *ret_n of them; 0: wake follows; -1. */
 static int bring(struct job *job, size_t *ret_n, struct gb_error *err) {
     struct room *room = &job->rooms[job->turn];
     bool small;
@@ -428,7 +428,7 @@ static int bring(struct job *job, size_t *ret_n, struct gb_error *err) {
     return gb_block_reader_result(&room->reader, err);
 }
 
-/* The bytes of the room whose turn it is are reported. */
+/* Reports the bytes of the present room. */
 static int take(struct job *job, size_t n, struct gb_error *err) {
     struct room *room = &job->rooms[job->turn];
 
@@ -532,7 +532,7 @@ static int start_locked(struct gb_session *session, struct gb_buffer *b, struct 
     return 0;
 }
 
-/* True: a failure is told to one that waited for it. */
+/* Returns true if the error is kept for a request that waited for the load. */
 static bool tell_failure(struct gb_buffer *b, struct gb_error *err) {
     struct gb_load *load = b->load;
     bool fresh = load->waiting > 0 && gb_clock_ns() - load->failed_ns < TELL_NS;

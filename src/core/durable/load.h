@@ -11,8 +11,7 @@ int gb_durable_want(struct gb_session *session, struct gb_buffer *buffer, struct
  * memory to make room for another one. */
 uint64_t gb_sweep_number(struct gb_core *core);
 
-/* The loads are over. A failure among them, as that all did not fit together, is not told to requests that come later.
- */
+/* Ends the loads. Their errors, such as that all did not fit together, are not kept for later requests. */
 void gb_sweep_leave_locked(struct gb_buffer *buffer);
 
 /* gb_buffer_load in a session that the caller holds, whatever its name is. */

@@ -1,5 +1,6 @@
-/* Memory to disk: the function that a transaction has for it, and the changes that store what is behind, on request or
- * within the lag. */
+/* Memory to disk: core->persist, which transactions call between validation and commit, and changes that store buffers
+ * that are behind, on request or within the lag. Passes keep a few stores under way. The housekeeper and handlers call
+ * this. */
 #include "core/durable/persist.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ struct host_job {
     struct gb_error error;
 };
 
-/* On a thread of the disk. The copy is over, so that the block may be given back. */
+/* The copy has ended, so that the block may be given back. Runs on a thread of the disk. */
 static void host_finish(struct gb_task *task) {
     struct host_job *host_job = gb_container_of(task, struct host_job, task);
     struct gb_persist *p = host_job->persist;
@@ -157,7 +158,7 @@ static int persist_to_host(struct gb_core *core, struct gb_persist *persist, str
 struct job {
     struct gb_task task;
     struct gb_core *core;
-    struct gb_persist *persist; /* NULL: the job is over, and this is its last run */
+    struct gb_persist *persist; /* NULL: the job has ended, and this is its last run */
     struct gb_lane *lane;
     atomic_bool posted;
     struct gb_download *source;
@@ -271,7 +272,7 @@ static int move(struct job *job, struct gb_error *err) {
     return 1;
 }
 
-/* What came with the bytes must be what the memory has. */
+/* The checksum that came with the bytes must be that of the memory. */
 static int check_memory(const struct gb_buffer_rec *rec, uint32_t crc32c, struct gb_error *err) {
     if (!rec->has_crc32c || rec->crc32c == crc32c || rec->mapped_for_writing || rec->tainted || rec->adopted)
         return 0;
@@ -431,9 +432,9 @@ void gb_durable_persist(struct gb_core *core, struct gb_persist *persist) {
 
 /* --- behind ------------------------------------------------------------------------------------------------------- */
 
-/* A pass goes through all buffers that have been behind for the lag, and keeps a few stores under way: the disk is one
- * for all. Each buffer has its turn once a pass, so that those that cannot be stored hold up no others. What came in
- * one change is stored in one (buffer.h), at the turn of its first buffer. */
+/* A pass stores all buffers that have been behind for the lag. It keeps few stores under way, because all share the
+ * disk. Each buffer has one turn in a pass, so that buffers that cannot be stored hold up no others. Bytes that came in
+ * one change are stored in one (buffer.h), at the turn of its first buffer. */
 
 #define AT_ONCE 64
 
@@ -542,7 +543,7 @@ static struct gb_session *behind_next(struct gb_behind *behind, struct gb_name *
     return NULL;
 }
 
-/* Takes over the reference to the session. Without memory it is another pass's. */
+/* Takes over the reference to the session. If memory is exhausted, a later pass stores it. */
 static void store(struct gb_behind *behind, struct gb_session *s, const struct gb_name *name) {
     struct item *item = calloc(1, sizeof(*item));
     struct gb_buffer_call *call;
@@ -589,7 +590,7 @@ static bool takes_bytes(struct gb_core *core) {
     return state != GB_DISK_FAILED && state != GB_DISK_UNAVAILABLE;
 }
 
-/* Once a second: begins to store all that has been behind for the lag, unless it is still at that. [never blocks] */
+/* Once a second: begins a pass, unless one runs. [never blocks] */
 static void behind_tick(struct gb_core *core) {
     struct gb_behind *behind = core->behind;
     uint64_t lag_ms = core->config.durable_lag_ms > 0 ? core->config.durable_lag_ms : 1000;
@@ -683,7 +684,7 @@ void gb_durable_flush(struct gb_core *core) {
 
 /* --- store -------------------------------------------------------------------------------------------------------- */
 
-/* Storing the bytes that a buffer has on request, and what is to be done once a second. */
+/* Storing a buffer's present bytes on request, and the work of each second. */
 
 #define SWEEP_NS (3600 * GB_NS_PER_S)
 #define ORPHAN_TTL_S (24 * 3600)
@@ -695,7 +696,7 @@ static int check_locked(const struct gb_buffer *b, struct gb_error *err) {
     return gb_guard_check_settled_locked(b, "they are never durable; copy them, and make the copy durable", err);
 }
 
-/* The record stays as it is, but for a checksum that was not known. */
+/* The record does not change, except that it gets a missing checksum. */
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0 || check_locked(b, err) < 0)
         return -1;
@@ -728,11 +729,11 @@ static void buffer_store_in(struct gb_session *session, const struct gb_name *na
     store_start(gb_buffer_op_new_in(sizeof(struct gb_buffer_op), gb_session_ref(session), name, NULL, call));
 }
 
-/* --- once a second ----------------------------------------------------------------------------------------------- */
+/* --- once a second ------------------------------------------------------------------------------------------------ */
 
 struct lag {
     uint64_t bytes;
-    uint64_t since_ns; /* of the one that waits longest; 0: none */
+    uint64_t since_ns; /* of the buffer that waits longest; 0: no buffer waits */
 };
 
 static void add_lag(struct gb_session *s, struct lag *lag) {
@@ -764,7 +765,7 @@ static void note_lag(struct gb_core *core) {
     atomic_store(&core->behind_since_ns, lag.since_ns);
 }
 
-/* The feed tells when durable writes are refused for another reason than before, or taken again. */
+/* Posts a notice if durable writes are refused for another reason than before, or accepted again. */
 static void tell_state(struct gb_core *core) {
     struct gb_error why = GB_ERROR_INIT;
     enum gb_disk_state state = gb_disk_state_of(core->config.disk, &why);

@@ -1,4 +1,4 @@
-/* Memory to disk, and the changes that store what is behind. */
+/* Memory to disk, and the changes that store buffers that are behind. */
 #ifndef GB_CORE_DURABLE_PERSIST_H
 #define GB_CORE_DURABLE_PERSIST_H
 
@@ -9,8 +9,8 @@
 /* core->persist. */
 gb_persist_fn gb_durable_persist;
 
-/* Once a second: stores what has been behind for the lag, and looks after a disk that was not well. [never blocks, but
- * for the probe of a disk that is not well] */
+/* Once a second: stores buffers that have been behind for the lag, and probes a disk that failed. [never blocks, except
+ * for the probe] */
 void gb_durable_tick(struct gb_core *core);
 
 /* [blocks] At the end of the process, while nothing else changes: stores all that is behind. */

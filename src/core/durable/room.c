@@ -1,4 +1,5 @@
-/* Memory that is given back for others: who leaves first, and when. */
+/* Room in memory: which buffers leave memory for others, and when. An allocation that finds no memory asks for room
+ * (core->make_room), and the housekeeper keeps memory below the high-water mark. */
 #include "core/durable/room.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 struct gb_victim {
     struct gb_session *session; /* a reference */
     int64_t id;                 /* of the buffer */
-    uint64_t bytes;             /* that the ask gets by it */
+    uint64_t bytes;             /* that the ask gets if it leaves */
     uint64_t used_ns;
     int priority; /* of the session */
     bool dirty;   /* the disk has not its bytes yet */
@@ -29,7 +30,7 @@ struct gb_victims {
     size_t count;
     size_t room;
     uint64_t bytes; /* of all of them */
-    uint64_t later; /* bytes of those that are in use, or that came just now */
+    uint64_t later; /* bytes of buffers that are in use, or were written just now */
 };
 
 /* --- victims ------------------------------------------------------------------------------------------------------ */
@@ -61,7 +62,8 @@ static bool has_place(const struct gb_core *core, const struct gb_buffer *b, boo
             gb_host_tier_has_room(core, b->rec.bytes));
 }
 
-/* Many buffers that are loaded together do not take each other's place, and no watermark undoes what is not over. */
+/* Buffers that are loaded together do not displace each other, and the watermark evicts none of them before their loads
+ * have ended. */
 static bool is_spared(const struct gb_buffer *b, const struct gb_room_ask *ask) {
     return b->sweep > 0 && (ask->partly || b->sweep == ask->sweep);
 }
@@ -115,7 +117,7 @@ static bool add(struct gb_victims *victims, const struct gb_victim *victim) {
     return true;
 }
 
-/* Adds what the session has for the ask. disk: it takes writes. Its lock is held. */
+/* Adds the session's buffers that help the ask. disk: the disk takes writes. The session's lock is held. */
 static void victims_add_locked(struct gb_victims *victims, struct gb_session *s, const struct gb_room_ask *ask,
                                bool disk) {
     uint64_t now_ns = gb_clock_ns();
@@ -166,8 +168,8 @@ static void cut(struct gb_victims *victims, size_t count) {
         gb_session_unref(victims->items[--victims->count].session);
 }
 
-/* Puts those to the front that go first: of sessions of a low priority, then what the disk has already, then what was
- * not used for longest. Keeps as many as give `bytes`, none if all together give less. */
+/* Sorts the buffers by the order in which they leave: sessions of a low priority first, then bytes that the disk has,
+ * then the longest unused. Keeps as many as give `bytes`, or none if all together give less. */
 static void victims_choose(struct gb_victims *victims, uint64_t bytes) {
     uint64_t sum = 0;
     size_t n = 0;
@@ -302,7 +304,7 @@ static void look_at(struct gb_victims *victims, struct gb_session *s, const stru
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Of the load that asks. */
+/* Of the load that needs room. */
 static uint64_t sweep_of(const struct gb_content *content) {
     const struct gb_buffer *b;
     uint64_t sweep;

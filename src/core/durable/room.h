@@ -9,7 +9,7 @@ void gb_durable_make_room(struct gb_core *core, struct gb_room_ask *ask);
 
 uint64_t gb_durable_spare(struct gb_session *session);
 
-/* Once a second: makes room where memory is used beyond the high-water mark. [never blocks] */
+/* Once a second: makes room if memory is used beyond the high-water mark. [never blocks] */
 void gb_durable_keep_room(struct gb_core *core);
 
 #endif

@@ -1,5 +1,6 @@
-/* A pass over all files of bytes, which compares their checksums; what is damaged is reported, and stored again if
- * memory has it. */
+/* Scrubs: passes over all files of bytes that compare their checksums, at a limited rate. Damage is reported, and bytes
+ * that memory still has are stored again. A pass runs on the scrubber's thread, which the core starts; handlers begin
+ * passes. */
 #include "core/durable/scrub.h"
 
 #include <errno.h>
@@ -26,136 +27,13 @@ struct gb_scrub {
     struct gb_idlist read; /* files of several names that were read in this pass, and are sound: by their inodes */
 };
 
-/* What the opening of a file counts for: many small files are not to take more of the CPU than few large ones. */
+/* Opening a file counts as that many bytes, so that many small files take no more of the CPU than few large ones. */
 #define GB_SCRUB_OPENING_BYTES (256u * 1024u)
-
-static void scrub_count_damage(struct gb_core *core);
-static int scrub_judge(struct gb_core *core, struct gb_error *why, struct gb_error *err);
-static void scrub_note_sound(struct gb_scrub *scrub, uint64_t inode);
-static int scrub_took(struct gb_core *core, uint64_t bytes, struct gb_error *err);
-static int scrub_wait(struct gb_core *core, uint64_t bytes, struct gb_error *err);
-static bool scrub_was_read(const struct gb_scrub *scrub, uint64_t inode);
-
-/* --- checkpoints -------------------------------------------------------------------------------------------------- */
-
-/* The files of checkpoints. Many are those of buffers, too, and were read with them. */
-
-struct walk {
-    struct gb_scrub *scrub;
-    struct gb_checkpoint_view view;
-    struct gb_manifest manifest;
-    struct gb_checkpoint_check check;
-};
-
-/* The next complete one. */
-static bool next(struct gb_core *core, int64_t *number, struct gb_checkpoint_view *ret) {
-    while (gb_checkpoints_next(core, *number, NULL, ret)) {
-        *number = ret->number;
-        if (ret->complete)
-            return true;
-    }
-    return false;
-}
-
-/* One that was deleted meanwhile does not matter any more. */
-static void found_damage_in_checkpoint(struct walk *walk, size_t index, const struct gb_error *why) {
-    struct gb_core *core = walk->scrub->core;
-    const struct gb_name *buffer = index < walk->manifest.count ? &walk->manifest.entries[index].buffer : NULL;
-
-    if (!gb_checkpoints_judge(core, &walk->view, index, why->code))
-        return;
-    scrub_count_damage(core);
-    gb_checkpoints_tell_damage(core, &walk->view, index, buffer, false);
-}
-
-/* Reads the file block by block, at the pass's pace. As gb_checkpoint_check_step, but never 2. */
-static int read_checkpoint_file(struct walk *walk, struct gb_error *err) {
-    struct gb_core *core = walk->scrub->core;
-    struct gb_checkpoint_check *check = &walk->check;
-    int r;
-
-    if (scrub_wait(core, GB_SCRUB_OPENING_BYTES, err) < 0)
-        return -1;
-    check->at = 0;
-    do {
-        uint64_t before = check->at;
-
-        r = gb_checkpoint_check_step(check, err);
-        if (check->at > before && scrub_took(core, check->at - before, r < 0 ? NULL : err) < 0)
-            return -1;
-    } while (r == 2);
-    return r;
-}
-
-static int scrub_checkpoint_file(struct walk *walk, struct gb_error *err) {
-    struct gb_scrub *scrub = walk->scrub;
-    size_t index = walk->check.index;
-    uint64_t inode = gb_disk_checkpoint_shared(scrub->core->config.disk, &walk->view.name, index);
-    struct gb_error why = GB_ERROR_INIT;
-    int r = 0;
-
-    if (scrub_was_read(scrub, inode)) {
-        walk->check.index++;
-    } else {
-        read_checkpoint_file(walk, &why);
-        r = scrub_judge(scrub->core, &why, err);
-    }
-    if (r > 0)
-        found_damage_in_checkpoint(walk, index, &why);
-    if (r != 0 || why.code != GB_OK)
-        return r < 0 ? -1 : 0;
-    scrub_note_sound(scrub, inode);
-    gb_checkpoints_judge(scrub->core, &walk->view, index, GB_OK);
-    return 0;
-}
-
-static int scrub_files(struct walk *walk, struct gb_error *err) {
-    struct gb_core *core = walk->scrub->core;
-    int r = 0;
-
-    gb_checkpoints_judge(core, &walk->view, GB_CHECKPOINT_OF_MANIFEST, GB_OK);
-    walk->check = (struct gb_checkpoint_check){
-        .disk = core->config.disk, .manifest = &walk->manifest, .name = walk->view.name, .steps = 1};
-    while (r == 0 && walk->check.index < walk->manifest.count)
-        r = scrub_checkpoint_file(walk, err);
-    gb_checkpoint_check_done(&walk->check);
-    return r;
-}
-
-static int scrub_one(struct walk *walk, struct gb_error *err) {
-    struct gb_core *core = walk->scrub->core;
-    struct gb_error why = GB_ERROR_INIT;
-    int r;
-
-    if (gb_disk_checkpoint_manifest(core->config.disk, &walk->view.name, &walk->manifest, &why) == 0) {
-        r = scrub_files(walk, err);
-        gb_manifest_done(&walk->manifest);
-        return r;
-    }
-    if (why.code == GB_ERR_CHECKPOINT_NOT_FOUND)
-        why.code = GB_ERR_CONTENT_LOST;
-    r = scrub_judge(core, &why, err);
-    if (r > 0)
-        found_damage_in_checkpoint(walk, GB_CHECKPOINT_OF_MANIFEST, &why);
-    return r < 0 ? -1 : 0;
-}
-
-/* Reads the files of all complete checkpoints, but for those that were read. Returns -1 if the pass is
- * to end. */
-static int scrub_checkpoints(struct gb_scrub *scrub, struct gb_error *err) {
-    struct walk walk = {.scrub = scrub};
-    int64_t number = 0;
-    int r = 0;
-
-    while (r == 0 && next(scrub->core, &number, &walk.view))
-        r = scrub_one(&walk, err);
-    return r;
-}
 
 /* --- heal --------------------------------------------------------------------------------------------------------- */
 
-/* Damaged files are written again from memory. The buffer keeps its generation and its entity tags: the bytes are
- * those that it had, which their checksum shows. */
+/* Damaged files are written again from memory. The buffer keeps its generation and its entity tags: the bytes are those
+ * that it had, which their checksum shows. */
 
 struct heal {
     struct gb_buffer_op base;
@@ -174,7 +52,7 @@ static int check_locked(const struct heal *heal, const struct gb_buffer *b, stru
     return gb_guard_check_settled_locked(b, "they are never written to disk", err);
 }
 
-/* What is read from memory must have the checksum that was written. */
+/* Bytes read from memory must have the checksum that was written. */
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct heal *heal = heal_of(transaction);
 
@@ -299,12 +177,12 @@ static int stopping(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_DRAINING, "the daemon is stopping");
 }
 
-/* Waits as long as so many bytes take. DRAINING if the daemon stops. */
+/* Waits as long as that many bytes take at the rate. Returns 0; -1 with DRAINING if the daemon stops. */
 static int scrub_wait(struct gb_core *core, uint64_t bytes, struct gb_error *err) {
     return wait_for_pace(core->scrubber, bytes) ? 0 : stopping(err);
 }
 
-/* The same; they were read from the disk. */
+/* As scrub_wait, and counts the bytes as read from the disk. */
 static int scrub_took(struct gb_core *core, uint64_t bytes, struct gb_error *err) {
     struct gb_scrubber *scrubber = core->scrubber;
 
@@ -344,20 +222,20 @@ static int read_file(struct gb_core *core, struct gb_stored *stored, unsigned ch
     return r;
 }
 
-/* The file of that inode (0: of one name alone) was read. */
+/* Returns true if the file of that inode was read in this pass. 0: a file of one name, which is not noted. */
 static bool scrub_was_read(const struct gb_scrub *scrub, uint64_t inode) {
     int64_t found;
 
     return inode > 0 && gb_idlist_after(&scrub->read, (int64_t)inode - 1, &found) && found == (int64_t)inode;
 }
 
-/* It was read and is sound. Where memory is exhausted it is read once more. */
+/* Notes a sound file. If memory is exhausted, it is read once more. */
 static void scrub_note_sound(struct gb_scrub *scrub, uint64_t inode) {
     if (inode > 0 && !scrub_was_read(scrub, inode))
         gb_idlist_put(&scrub->read, (int64_t)inode, scrub);
 }
 
-/* What the medium does not give back is as good as damaged. */
+/* Bytes that the medium does not return count as damaged. */
 static void take_for_damage(struct gb_error *error) {
     struct gb_error why = *error;
 
@@ -367,8 +245,8 @@ static void take_for_damage(struct gb_error *error) {
     gb_error_set(error, GB_ERR_CONTENT_DAMAGED, "%.200s", why.detail);
 }
 
-/* What reading a file came to; *why is GB_OK for a sound one. Counts the file. Returns 1 if it is damaged, 0 if not,
- * or -1 if the pass is to end. */
+/* Counts a file by the result of its reading, *why, which is GB_OK for a sound one. Returns 1 if it is damaged, 0 if
+ * not, or -1 if the pass is to end. */
 static int scrub_judge(struct gb_core *core, struct gb_error *why, struct gb_error *err) {
     struct gb_scrubber *scrubber = core->scrubber;
     bool damaged;
@@ -384,7 +262,7 @@ static int scrub_judge(struct gb_core *core, struct gb_error *why, struct gb_err
     return damaged;
 }
 
-/* What was found to be damaged still counts. */
+/* Counts a damaged file. */
 static void scrub_count_damage(struct gb_core *core) {
     struct gb_scrubber *scrubber = core->scrubber;
 
@@ -405,7 +283,7 @@ static void healed(void *arg) {
     pthread_mutex_unlock(&scrubber->lock);
 }
 
-/* An end of the daemon is not held up: the call ends by itself. find NULL: one of those that are not told. */
+/* Does not hold up the end of the daemon, which ends the call. find NULL: a damage that is not listed. */
 static void heal_buffer(struct gb_session *session, const struct gb_name *name, struct gb_stored *stored,
                         struct gb_scrub_find *find) {
     struct gb_scrubber *scrubber = session->core->scrubber;
@@ -490,6 +368,121 @@ static int scrub_file(struct gb_scrub *scrub, struct gb_session *session, const 
     return r < 0 ? -1 : 0;
 }
 
+/* --- checkpoints -------------------------------------------------------------------------------------------------- */
+
+/* The files of checkpoints. Many are those of buffers, too, and were read with them. */
+
+struct walk {
+    struct gb_scrub *scrub;
+    struct gb_checkpoint_view view;
+    struct gb_manifest manifest;
+    struct gb_checkpoint_check check;
+};
+
+/* The next complete checkpoint. */
+static bool next(struct gb_core *core, int64_t *number, struct gb_checkpoint_view *ret) {
+    while (gb_checkpoints_next(core, *number, NULL, ret)) {
+        *number = ret->number;
+        if (ret->complete)
+            return true;
+    }
+    return false;
+}
+
+/* Reports damage, unless the checkpoint was deleted meanwhile. */
+static void found_damage_in_checkpoint(struct walk *walk, size_t index, const struct gb_error *why) {
+    struct gb_core *core = walk->scrub->core;
+    const struct gb_name *buffer = index < walk->manifest.count ? &walk->manifest.entries[index].buffer : NULL;
+
+    if (!gb_checkpoints_judge(core, &walk->view, index, why->code))
+        return;
+    scrub_count_damage(core);
+    gb_checkpoints_tell_damage(core, &walk->view, index, buffer, false);
+}
+
+/* Reads the file block by block, at the pass's pace. As gb_checkpoint_check_step, but never 2. */
+static int read_checkpoint_file(struct walk *walk, struct gb_error *err) {
+    struct gb_core *core = walk->scrub->core;
+    struct gb_checkpoint_check *check = &walk->check;
+    int r;
+
+    if (scrub_wait(core, GB_SCRUB_OPENING_BYTES, err) < 0)
+        return -1;
+    check->at = 0;
+    do {
+        uint64_t before = check->at;
+
+        r = gb_checkpoint_check_step(check, err);
+        if (check->at > before && scrub_took(core, check->at - before, r < 0 ? NULL : err) < 0)
+            return -1;
+    } while (r == 2);
+    return r;
+}
+
+static int scrub_checkpoint_file(struct walk *walk, struct gb_error *err) {
+    struct gb_scrub *scrub = walk->scrub;
+    size_t index = walk->check.index;
+    uint64_t inode = gb_disk_checkpoint_shared(scrub->core->config.disk, &walk->view.name, index);
+    struct gb_error why = GB_ERROR_INIT;
+    int r = 0;
+
+    if (scrub_was_read(scrub, inode)) {
+        walk->check.index++;
+    } else {
+        read_checkpoint_file(walk, &why);
+        r = scrub_judge(scrub->core, &why, err);
+    }
+    if (r > 0)
+        found_damage_in_checkpoint(walk, index, &why);
+    if (r != 0 || why.code != GB_OK)
+        return r < 0 ? -1 : 0;
+    scrub_note_sound(scrub, inode);
+    gb_checkpoints_judge(scrub->core, &walk->view, index, GB_OK);
+    return 0;
+}
+
+static int scrub_files(struct walk *walk, struct gb_error *err) {
+    struct gb_core *core = walk->scrub->core;
+    int r = 0;
+
+    gb_checkpoints_judge(core, &walk->view, GB_CHECKPOINT_OF_MANIFEST, GB_OK);
+    walk->check = (struct gb_checkpoint_check){
+        .disk = core->config.disk, .manifest = &walk->manifest, .name = walk->view.name, .steps = 1};
+    while (r == 0 && walk->check.index < walk->manifest.count)
+        r = scrub_checkpoint_file(walk, err);
+    gb_checkpoint_check_done(&walk->check);
+    return r;
+}
+
+static int scrub_one(struct walk *walk, struct gb_error *err) {
+    struct gb_core *core = walk->scrub->core;
+    struct gb_error why = GB_ERROR_INIT;
+    int r;
+
+    if (gb_disk_checkpoint_manifest(core->config.disk, &walk->view.name, &walk->manifest, &why) == 0) {
+        r = scrub_files(walk, err);
+        gb_manifest_done(&walk->manifest);
+        return r;
+    }
+    if (why.code == GB_ERR_CHECKPOINT_NOT_FOUND)
+        why.code = GB_ERR_CONTENT_LOST;
+    r = scrub_judge(core, &why, err);
+    if (r > 0)
+        found_damage_in_checkpoint(walk, GB_CHECKPOINT_OF_MANIFEST, &why);
+    return r < 0 ? -1 : 0;
+}
+
+/* Reads the files of all complete checkpoints, but for those that were read. Returns -1 if the pass is to end. */
+static int scrub_checkpoints(struct gb_scrub *scrub, struct gb_error *err) {
+    struct walk walk = {.scrub = scrub};
+    int64_t number = 0;
+    int r = 0;
+
+    while (r == 0 && next(scrub->core, &number, &walk.view))
+        r = scrub_one(&walk, err);
+    return r;
+}
+
 /* --- a pass ------------------------------------------------------------------------------------------------------- */
 
 /* The next buffer that has a file: its name, and a reference to the stored bytes; NULL at the end. */
@@ -534,7 +527,7 @@ static int pass(struct gb_scrub *scrub, struct gb_error *err) {
     return r < 0 ? -1 : scrub_checkpoints(scrub, err);
 }
 
-/* Under the scrubber's lock: what was found is its own. */
+/* The list of damages is guarded by the scrubber's lock. */
 static void fill_calls_locked(const struct gb_scrubber *scrubber) {
     const struct waiter *waiter;
 

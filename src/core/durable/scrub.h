@@ -30,7 +30,7 @@ struct gb_pace {
     uint64_t due_ns;
 };
 
-/* n bytes were worked on, and it is now_ns. n: at most 16 GiB. Returns how long to wait before the next. */
+/* Counts n bytes, at most 16 GiB, at the time now_ns. Returns how long to wait before the next ones. */
 uint64_t gb_pace_take(struct gb_pace *pace, uint64_t now_ns, uint64_t n);
 
 #endif

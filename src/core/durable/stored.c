@@ -1,5 +1,5 @@
-/* Bytes of a generation that lie on disk or in the host tier: counted by references, written beside the device, read
- * in blocks, and loads that wait for room; and the disk and the host tier as the core knows them. */
+/* Bytes of a generation that lie on disk or in the host tier: counted by references, written beside the device, read in
+ * blocks, and loads that wait for room; and the disk and the host tier as the core knows them. */
 #include "core/durable/stored.h"
 
 #include <stdlib.h>
@@ -84,7 +84,7 @@ void gb_disks_post(struct gb_core *core, struct gb_task *task) {
     gb_lane_post(gb_disks_lane(core), task);
 }
 
-/* The same on another thread than this lane's, if there is one. */
+/* As above, on another thread than this lane's, if the lanes have more than one. */
 static void disks_post_beside(struct gb_core *core, const struct gb_lane *lane, struct gb_task *task) {
     struct gb_lane *other = gb_disks_lane(core);
 
@@ -138,7 +138,7 @@ struct gb_tee {
     struct gb_error error;       /* of the first piece that failed: the others fail as well */
     uint64_t written;
     unsigned running; /* pieces */
-    bool alone;       /* the one that runs suffers none beside it */
+    bool alone;       /* no other piece may run beside this one */
     bool in_turn;     /* so do all from now on */
     struct gb_tee_piece *first;
     struct gb_tee_piece **last;
@@ -216,12 +216,13 @@ struct gb_disk_writer *gb_tee_take(struct gb_tee *tee) {
 
 /* --- who writes to disk ------------------------------------------------------------------------------------------- */
 
-/* The piece is one of those that are written side by side. From the first that is none, all are written in turn. */
+/* Returns true if the piece may be written beside others. After the first one that may not, all are written in turn. */
 static bool is_beside_locked(const struct gb_tee *tee, const struct gb_tee_piece *piece) {
     return tee->file && !tee->in_turn && gb_disk_is_piece(tee->file, piece->ptr, piece->n, piece->at);
 }
 
-/* The first piece may be written now. The one that makes the file is alone, as are those in turn. */
+/* Returns true if the first piece may be written now. The piece that makes the file runs alone, as do pieces in
+ * turn. */
 static bool may_begin_locked(const struct gb_tee *tee, bool *ret_alone) {
     if (!tee->first || tee->alone)
         return false;
@@ -561,7 +562,7 @@ static unsigned divide(struct gb_block_reader *r) {
     return count;
 }
 
-/* Has other threads read, from that worker on. */
+/* Starts other threads of the reader, from that worker on. */
 static void start(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at, unsigned first) {
     unsigned count;
     unsigned i;
@@ -813,7 +814,7 @@ static int refuse(const struct gb_host_tier *tier, uint64_t bytes, struct gb_err
                         (unsigned long long)used, (unsigned long long)tier->limit_bytes, (unsigned long long)bytes);
 }
 
-/* Counts the block as used. *ret NULL: none of its size was kept. */
+/* Counts the block as used. *ret is a kept block of its size, or NULL. */
 static int reserve(struct gb_core *core, int device, uint64_t size, struct gb_host_block **ret, struct gb_error *err) {
     struct gb_host_tier *tier = core->host_tier;
     struct gb_host_block *useless = NULL;

@@ -21,7 +21,7 @@ struct gb_disks;
 
 /* NULL when memory is exhausted. threads 0: GB_DISK_THREADS. */
 struct gb_disks *gb_disks_new(unsigned threads);
-void gb_disks_free(struct gb_disks *disks); /* runs what is queued; NULL is accepted */
+void gb_disks_free(struct gb_disks *disks); /* runs the queued tasks; NULL is accepted */
 
 /* Queues the task on the next thread in turn. After gb_disks_start. [any thread, never blocks] */
 void gb_disks_post(struct gb_core *core, struct gb_task *task);
@@ -50,8 +50,8 @@ void gb_disks_point(const struct gb_core *core, enum gb_disk_op op);
 
 struct gb_tee;
 
-/* A piece of the bytes. The owner embeds it and keeps the memory until done. Pieces that are none of
- * gb_disk_is_piece come in their order. */
+/* A piece of the bytes. The owner embeds it and keeps the memory until done. Pieces that are none of gb_disk_is_piece
+ * come in their order. */
 struct gb_tee_piece {
     const void *ptr;
     size_t n;
@@ -73,7 +73,8 @@ int64_t gb_tee_buffer_id(const struct gb_tee *tee);
  * bytes. */
 struct gb_disk_writer *gb_tee_take(struct gb_tee *tee);
 
-/* No piece is queued. Gives up a file that was not taken. NULL is accepted. [any thread, never blocks] */
+/* Frees the tee and removes a file that was not taken. No piece is queued. NULL is accepted. [any thread, never
+ * blocks] */
 void gb_tee_free(struct gb_tee *tee);
 
 /* Host memory for bytes that have left a device: page-locked blocks, so that a copy from or to the device goes at the
@@ -96,10 +97,10 @@ struct gb_host_block {
 
 /* NULL when memory is exhausted. limit_bytes 0: no block is given. */
 struct gb_host_tier *gb_host_tier_new(uint64_t limit_bytes);
-/* Frees what is kept. No block is in use; NULL is accepted. */
+/* Frees the kept blocks. No block is in use; NULL is accepted. */
 void gb_host_tier_free(struct gb_core *core);
 
-/* There is room for so many bytes, if nothing else takes it. [any thread, never blocks] */
+/* Returns true if that many bytes have room now. [any thread, never blocks] */
 bool gb_host_tier_has_room(const struct gb_core *core, uint64_t bytes);
 
 /* Page-locks memory, unless a block of that size is kept. [blocks] Returns 0 with one reference, or -1 with
@@ -142,7 +143,7 @@ struct gb_stored {
 
 /* Copies rec with its blocks. Returns it with one reference, or NULL when memory is exhausted. */
 struct gb_stored *gb_stored_new(struct gb_core *core, const struct gb_stored_rec *rec);
-/* The same of bytes that are in a block alone; takes over its reference. rec has no blocks. */
+/* As above, for bytes that are only in a block; takes over its reference. rec has no blocks. */
 struct gb_stored *gb_stored_new_in_host(struct gb_core *core, const struct gb_stored_rec *rec,
                                         struct gb_host_block *block);
 struct gb_stored *gb_stored_ref(struct gb_stored *stored);
@@ -223,7 +224,7 @@ struct gb_block_reader {
 /* Nothing is read yet. The file and the stored bytes must live until gb_block_reader_close. */
 void gb_block_reader_init(struct gb_block_reader *r, struct gb_core *core, struct gb_stored *stored,
                           struct gb_disk_reader *file, const struct gb_lane *lane, void (*done)(void *arg), void *arg);
-/* Nothing runs. One that is all zeros is accepted. */
+/* No read is running. A zeroed reader is accepted. */
 void gb_block_reader_close(struct gb_block_reader *r);
 
 /* Whether they are blocks of a file: they begin with one of GB_STORED_BLOCK_BYTES, and end with one or with the bytes.
@@ -232,7 +233,7 @@ bool gb_block_reader_may(const struct gb_stored *stored, uint64_t at, size_t n);
 /* Reads n bytes from `at` and compares the checksums of their blocks. This thread reads as well, until nothing is left
  * for it. done comes unless it was the last to end. */
 void gb_block_reader_begin(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at);
-/* The same by other threads alone. done comes. */
+/* As above, by other threads only; done is called. */
 void gb_block_reader_post(struct gb_block_reader *r, void *ptr, size_t n, uint64_t at);
 /* 1: the bytes are there; 0: some thread reads still, and done comes; -1: as gb_disk_read, or CONTENT_DAMAGED. err may
  * be NULL. */
@@ -246,7 +247,7 @@ struct gb_load {
     unsigned refs;
     unsigned waiting; /* requests that are to learn of a failure */
     bool failed;
-    uint64_t failed_ns; /* a failure is told for a second */
+    uint64_t failed_ns; /* an error is kept for a second */
     struct gb_error error;
 };
 

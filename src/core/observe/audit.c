@@ -1,4 +1,6 @@
-/* The record of who did what: requests, refusals that repeat themselves, and the file. */
+/* The audit: records of changes and refusals, on their way to the database and to a file. Repeated refusals become one
+ * record with a count, so that they displace no record of a change. The pipeline of the API adds records on any
+ * thread. */
 #include "core/observe/audit.h"
 
 #include <errno.h>

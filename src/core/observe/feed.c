@@ -1,4 +1,5 @@
-/* Reading the feed. */
+/* The feed's reader: notices of changes, from memory or from the database. A listener gets each notice once, in the
+ * order of their ids. Handlers of the feed call this, and the store when notices were committed. */
 #include "core/public/observe.h"
 
 #include <pthread.h>

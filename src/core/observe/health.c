@@ -1,3 +1,5 @@
+/* The last reading of each device's health, taken by a thread of its own, and the notices about its changes. The thread
+ * may hang in a driver, so no other thread waits for it. The housekeeper posts the changes; handlers read. */
 #include "core/observe/health.h"
 
 #include <stdatomic.h>

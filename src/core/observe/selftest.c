@@ -1,4 +1,5 @@
-/* The measurement of a device: its probes, a run, and the lane of runs. */
+/* The selftest of a device: what copies, allocations and pinning cost on this machine. Runs of several devices come one
+ * after the other on a thread for them, and leave nothing behind. Handlers call this. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,21 +43,28 @@ struct gb_probe_wait {
     uint64_t copied_ns; /* it took */
 };
 
-/* The measurements of a selftest. */
-
-static void probe_done(struct gb_probe *probe);
-
 /* --- probe -------------------------------------------------------------------------------------------------------- */
 
-/* Measuring copies with the device's own clock. */
+/* A probe measures copies with the device's own clock. */
 
 #define TIMES 5
 
-/* The kind of the device's memory that others are copied to and from: cudaMalloc's where there are no pools. */
+/* The kind of the device's memory in copies: memory of cudaMalloc if the device has no pools. */
 static enum gb_kind probe_device_kind(const struct gb_probe *probe) {
     return probe->rec.kind_missing[GB_KIND_DEVICE][0] == '\0' ? GB_KIND_DEVICE
            : probe->rec.kind_missing[GB_KIND_IPC][0] == '\0'  ? GB_KIND_IPC
                                                               : GB_KIND_MANAGED;
+}
+
+static void probe_done(struct gb_probe *probe) {
+    if (!probe->be)
+        return;
+    gb_event_destroy(probe->be, probe->end);
+    gb_event_destroy(probe->be, probe->start);
+    gb_event_destroy(probe->be, probe->asked);
+    gb_stream_destroy(probe->be, probe->stream);
+    gb_pool_destroy(probe->be, probe->pool);
+    *probe = (struct gb_probe){0};
 }
 
 static int probe_init(struct gb_probe *probe, struct gb_backend *be, int device, struct gb_error *err) {
@@ -74,17 +82,6 @@ static int probe_init(struct gb_probe *probe, struct gb_backend *be, int device,
         return -1;
     }
     return 0;
-}
-
-static void probe_done(struct gb_probe *probe) {
-    if (!probe->be)
-        return;
-    gb_event_destroy(probe->be, probe->end);
-    gb_event_destroy(probe->be, probe->start);
-    gb_event_destroy(probe->be, probe->asked);
-    gb_stream_destroy(probe->be, probe->stream);
-    gb_pool_destroy(probe->be, probe->pool);
-    *probe = (struct gb_probe){0};
 }
 
 /* Blocks. memory is written on success only. */
@@ -107,7 +104,7 @@ static int probe_alloc(struct gb_probe *probe, enum gb_kind kind, uint64_t bytes
     return r;
 }
 
-/* one that is empty is accepted */
+/* Frees the memory. An empty one is accepted. */
 static void probe_free(struct gb_probe *probe, struct gb_probe_memory *memory) {
     if (!memory->place.ptr)
         return;
@@ -365,7 +362,7 @@ static void measure_wait(struct run *run) {
 
 /* --- allocation --------------------------------------------------------------------------------------------------- */
 
-/* A block, by the CPU's clock around the calls. What is freed is not waited for. */
+/* Measures an allocation by the CPU's clock. Does not wait for the free. */
 static int time_block(struct gb_probe *probe, enum gb_kind kind, uint64_t bytes, uint64_t *ret_alloc_ns,
                       uint64_t *ret_free_ns, struct gb_error *err) {
     struct gb_location place = {.kind = kind, .device = probe->rec.index};

@@ -21,10 +21,10 @@
  *
  * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark,
  * gb_upload_mark), or an intent stands in the database before work that commits elsewhere (gb_key_intend), and its
- * answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out
- * without one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with
- * a copy in the database, for a bounded time and in bounded number: the oldest go first. Those of requests in a session
- * go with it to another node, and end with it. */
+ * answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out without
+ * one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a copy in
+ * the database, for a bounded time and in bounded number: the oldest go first. Those of requests in a session go with
+ * it to another node, and end with it. */
 
 #define GB_KEY_BODY 24
 
@@ -75,8 +75,8 @@ struct gb_key_claim {
     enum gb_key_state state;
     struct gb_idempotency_reply *answer; /* NULL: none */
     char note[GB_KEY_NOTE_SIZE];         /* UNDER_WAY: of gb_key_note */
-    /* ANSWERED and UNANSWERED: the body that the caller must find this request to have, for the key to be the same;
-     * "": nothing is left to compare. */
+    /* ANSWERED and UNANSWERED: the body that the caller must find this request to have, for the key to be the same; "":
+     * nothing is left to compare. */
     char body[GB_KEY_BODY + 1];
 };
 
@@ -91,9 +91,9 @@ struct gb_store_mark gb_key_mark(struct gb_core *core, const struct gb_key *key)
  * UNANSWERED. */
 void gb_key_keep(struct gb_core *core, const struct gb_key *key, struct gb_idempotency_reply *answer,
                  gb_store_done_fn *done, void *arg);
-/* Before a change that is no part of the database: commits the mark with a note of the change, durably. The note is
- * of at most GB_KEY_INTENT_MAX bytes. What became of the change is asked at the next start, unless the key has an
- * answer by then. */
+/* Before a change that is no part of the database: commits the mark with a note of the change, durably. The note is of
+ * at most GB_KEY_INTENT_MAX bytes. What became of the change is asked at the next start, unless the key has an answer
+ * by then. */
 #define GB_KEY_INTENT_MAX 255
 void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const char *note, gb_store_done_fn *done,
                    void *arg);
@@ -125,8 +125,8 @@ struct gb_key_page {
     bool open; /* the answer to a change that was carried out is not known yet: it comes in a moment */
 };
 /* The session's keys that have come to their present state after that, 0: all, in that order. last: nothing of the
- * session changes any more; those that were carried out and whose answers are not known stand at the end. A page has
- * at most bytes_max of answers, or one. Returns 0, or -1 with SATURATED. [now] */
+ * session changes any more; those that were carried out and whose answers are not known stand at the end. A page has at
+ * most bytes_max of answers, or one. Returns 0, or -1 with SATURATED. [now] */
 int gb_keys_page(struct gb_core *core, int64_t session, uint64_t after, bool last, uint64_t bytes_max,
                  struct gb_key_page *ret, struct gb_error *err);
 void gb_key_page_done(struct gb_key_page *page);
@@ -159,7 +159,7 @@ int gb_tokens_set(struct gb_core *core, const struct gb_token_rec *tokens, size_
 /* True if there is at least one token: then every request needs one. One that has expired counts. [now] */
 bool gb_tokens_required(struct gb_core *core);
 
-/* What identification finds. */
+/* The result of an identification. */
 struct gb_token_found {
     uint64_t grant;
     struct gb_caller by; /* the token's id, which is never given twice, and its name */
@@ -167,13 +167,13 @@ struct gb_token_found {
     bool unnoted; /* no use of the token was noted in this second: gb_tokens_used is due */
 };
 
-/* secret: the text after "Bearer ". UNAUTHENTICATED if it is unknown or its time is over. [now] */
+/* secret: the text after "Bearer ". Errors: UNAUTHENTICATED if it is unknown or has expired. [now] */
 int gb_tokens_by_secret(struct gb_core *core, const char *secret, struct gb_token_found *ret, struct gb_error *err);
 /* The names of a verified certificate; the first that is a token's subject decides. As gb_tokens_by_secret. [now] */
 int gb_tokens_by_subject(struct gb_core *core, const char *const *names, unsigned count, struct gb_token_found *ret,
                          struct gb_error *err);
 
-/* Is the grant in force? [now] */
+/* Returns true if the grant is in force. [now] */
 bool gb_tokens_in_force(struct gb_core *core, uint64_t grant);
 /* When the first of the grants ends by itself that have not ended by after_us, in microseconds since the epoch; 0: none
  * does. [now] */

@@ -39,7 +39,7 @@ void gb_buffer_evict(struct gb_core *core, const struct gb_locator *at, const st
 void gb_buffer_evict_to(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                         enum gb_spill to, struct gb_buffer_call *call);
 
-/* What became of a session's buffers. Those that could not be moved are skipped, with the reason. */
+/* The result for a session's buffers. Those that could not be moved are skipped, with the reason. */
 #define GB_SWEEP_TOLD 100
 struct gb_sweep_skip {
     struct gb_name name;
@@ -156,7 +156,7 @@ struct gb_checkpoint_call {
 };
 
 /* Keeps the bytes of the buffers as of one moment. Bytes that the disk has are linked, others are read from memory and
- * written; writers go on meanwhile. Buffers that a process maps for writing are left out, unless unstable. Errors:
+ * written; writers continue meanwhile. Buffers that a process maps for writing are left out, unless unstable. Errors:
  * CHECKPOINT_EXISTS; LIMIT_REACHED; BUFFER_NOT_FOUND, BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST, CONTENT_DAMAGED,
  * ESCAPED, ADOPTED, unless lenient; STORAGE_FULL, STORAGE_FAILED, STORAGE_UNAVAILABLE; UNSUPPORTED without a data
  * folder. */
@@ -274,7 +274,7 @@ int gb_checkpoint_put_begin(struct gb_core *core, const struct gb_checkpoint_put
 int gb_checkpoint_put_room(struct gb_checkpoint_put *put, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 int gb_checkpoint_put_fill(struct gb_checkpoint_put *put, size_t n, struct gb_error *err);
 void gb_checkpoint_put_end(struct gb_checkpoint_put *put);
-/* In place of end: the bytes are not what they should be. The result is *why, when what they brought is taken back. */
+/* Called in place of end if the bytes are wrong. The result is *why, when what they brought is taken back. */
 void gb_checkpoint_put_refuse(struct gb_checkpoint_put *put, const struct gb_error *why);
 /* 1: it is there; 0: wake comes; -1. The manifest also fails with CHECKPOINT_INCOMPLETE if a file lacks or is not what
  * it says. */

@@ -11,7 +11,7 @@ struct gb_core;
  * starts the threads. A loaded buffer is LOST unless the disk has its bytes: others ended with the earlier process. */
 int gb_core_open(const struct gb_core_config *config, struct gb_core **ret, struct gb_error *err);
 
-/* What became of the buffers that the process before this one had. */
+/* The state of the buffers of the earlier process. */
 struct gb_core_found {
     uint64_t lost;        /* without their bytes now, those that were lost before included */
     uint64_t missing;     /* of them: durable, and their file is not there as it should be */
@@ -32,7 +32,7 @@ int gb_core_writable(struct gb_core *core, struct gb_error *err);
 
 /* For threads that work in turns, around each. When end_turn returns false, what the thread's calls changed is in the
  * database and what they copied has arrived, unless the disk, the device or another thread must be waited for. It
- * returns true if that is put off: the thread then goes on, and must not sleep. idle: the thread has nothing else to
+ * returns true if that is put off: the thread then continues, and must not sleep. idle: the thread has nothing else to
  * do. [now; end_turn takes as long as a commit] */
 void gb_core_begin_turn(struct gb_core *core);
 bool gb_core_end_turn(struct gb_core *core, bool idle);
@@ -53,7 +53,7 @@ int gb_device_health(struct gb_core *core, int device, struct gb_health *ret, st
 
 struct gb_core;
 
-/* Runs run(work) once, on a lane of its own, after the others. gb_core_close runs what is left. */
+/* Runs run(work) once, on a lane of its own, after the others. gb_core_close runs the tasks that are left. */
 struct gb_core_task {
     struct gb_task task;
     void (*run)(struct gb_core_task *work);

@@ -30,9 +30,9 @@ enum gb_audit_mode gb_audit_mode(struct gb_core *core);
  * blocks] */
 void gb_audit_note(struct gb_core *core, const struct gb_audit_rec *rec);
 
-/* The same of a request that was refused or changed nothing, and that the client can repeat at will: repetitions
- * become one record with a count, and all of them have a share of the rows, so that they displace no record of a
- * change. [any thread, never blocks] */
+/* The same of a request that was refused or changed nothing, and that the client can repeat at will: repetitions become
+ * one record with a count, and all of them have a share of the rows, so that they displace no record of a change. [any
+ * thread, never blocks] */
 void gb_audit_note_refusal(struct gb_core *core, const struct gb_audit_rec *rec);
 /* Records repetitions that are due. About once a second. */
 void gb_audit_tick(struct gb_core *core);
@@ -205,18 +205,18 @@ struct gb_feed_filter {
 struct gb_feed_piece {
     int64_t after;   /* in: events above */
     bool newest;     /* in: instead, the newest `max` that are in memory */
-    size_t look_max; /* in: how many to look at, matching or not; 0: no bound */
+    size_t look_max; /* in: the most events to read, matching or not; 0: no bound */
     struct gb_feed_filter filter;
     struct gb_notice *notices;
     size_t max;
     size_t count;        /* out */
-    int64_t through;     /* out: all up to here were looked at */
+    int64_t through;     /* out: all up to here were read */
     int64_t gap_through; /* out: of the others above `after`, up to here, some are no longer in the log; 0: none */
     int64_t last;        /* out: newest of all, matching or not */
 };
 
-/* Sets the listener: waker is called when there is more, and must not block nor call the core. Without fn: none.
- * [any thread, never blocks] */
+/* Sets the listener: waker is called when there is more, and must not block nor call the core. Without fn: none. [any
+ * thread, never blocks] */
 void gb_feed_watch(struct gb_core *core, struct gb_waker waker);
 
 /* The newest event that can be read; the newest that was given an id. [now] */
@@ -260,7 +260,7 @@ struct gb_selftests;
 #define GB_SELFTEST_COPIES (GB_KIND_COUNT * 2 * GB_SELFTEST_SIZES)
 #define GB_SELFTEST_ALLOCS 12
 #define GB_SELFTEST_WHY sizeof(((struct gb_error *)0)->detail) /* a reason, with its NUL */
-#define GB_SELFTEST_S_MAX 60                                   /* what is not measured by then is left out */
+#define GB_SELFTEST_S_MAX 60                                   /* measurements that are not done by then are left out */
 
 /* One line of a table. ns 0: not measured; why says it then. */
 struct gb_selftest_copy {
@@ -347,7 +347,7 @@ struct gb_alloc_log_event {
     int64_t at_us;
     uint64_t address; /* 0: of a failure */
     uint64_t bytes;
-    uint64_t free_bytes; /* of a failure: the device's free memory, as of the last look */
+    uint64_t free_bytes; /* of a failure: the device's free memory, as of the last sample */
     int64_t session_id;
     int64_t stream_id; /* 0: "default" */
     int64_t pool_id;   /* 0: the device's own, or none */
@@ -426,8 +426,7 @@ void gb_alloc_log_refused(const struct gb_content *content);
 
 struct gb_core;
 
-/* The reserved memory of each pool that lives, as of the last look; id 0: a device's own. visit is called without
- * locks. */
+/* The reserved memory of each live pool, as of the last sample; id 0: a device's own. visit is called without locks. */
 struct gb_alloc_log_pool {
     int64_t id;
     int device;

@@ -16,8 +16,8 @@ struct gb_core;
 /* Reads (get, list, statistics) do not reset a session's idle timer, so that a polling dashboard keeps no session
  * alive. Every other call that names the session does, and so does every running transfer. */
 
-/* Creates a session. Result: call->session. Errors: SESSION_EXISTS, LIMIT_REACHED. One with a fleet_epoch that fails is
- * told to gb_core_set_gone's function. */
+/* Creates a session. Result: call->session. Errors: SESSION_EXISTS, LIMIT_REACHED. If a session with a fleet_epoch
+ * fails, gb_core_set_gone's function is called. */
 void gb_session_create(struct gb_core *core, const struct gb_session_params *params, struct gb_session_call *call);
 /* [now] Reads a session. *ret holds a reference, which gb_session_rec_done(&ret->rec) drops. Errors:
  * SESSION_NOT_FOUND. */
@@ -78,7 +78,7 @@ void gb_session_thaw(struct gb_core *core, const struct gb_name *name, uint64_t 
 /* The session is about to be given away: the freeze lasts until gb_session_regain or gb_session_set_aside, and the
  * database knows it. If the process ends before, the session is frozen in the next one until gb_session_raise or
  * gb_session_set_aside, since another node may have it. Result: none. Errors: as above; BUFFER_BUSY while changes have
- * not ended; MAPPED, ADOPTED; those of the database, after which the freeze is over. */
+ * not ended; MAPPED, ADOPTED; those of the database, after which the freeze has ended. */
 void gb_session_give(struct gb_core *core, const struct gb_name *name, uint64_t freeze, struct gb_session_call *call);
 /* It was not given away, and will not be: ends the freeze. Result: none. Errors: SESSION_NOT_FOUND, SESSION_MOVING (it
  * is not being given away); those of the database, after which the session stays frozen. */
@@ -91,16 +91,16 @@ void gb_session_regain(struct gb_core *core, const struct gb_name *name, uint64_
 int gb_session_expect(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
                       struct gb_error *err);
 /* The session has arrived: it has that name from now on, and is registered at params->fleet_epoch. params: name,
- * fleet_claim, which is the session's, fleet_epoch, holders. Result: call->session. Errors:
- * SESSION_NOT_FOUND, also for another claim; SESSION_EXISTS; those of the database, after which it is what it was. */
+ * fleet_claim, which is the session's, fleet_epoch, holders. Result: call->session. Errors: SESSION_NOT_FOUND, also for
+ * another claim; SESSION_EXISTS; those of the database, after which it is what it was. */
 void gb_session_arrive(struct gb_core *core, const struct gb_name *session, const struct gb_session_params *params,
                        struct gb_session_call *call);
 
 /* --- copies at other nodes ---------------------------------------------------------------------------------------- */
 
 /* Other nodes may have copies of the sealed buffers of a registered session. A name that such a buffer had is given to
- * no other bytes (COPIES_REMAIN) until all of them have dropped it. What they have is told by editions: a session's
- * edition rises whenever one of its sealed buffers comes or goes. */
+ * no other bytes (COPIES_REMAIN) until all of them have dropped it. Editions report what they have: a session's edition
+ * rises whenever one of its sealed buffers comes or goes. */
 
 /* Notes which nodes may have copies of buffers of the session of that name and claim, before those learn of any buffer:
  * "NODE:NUMBER,...", borrowed during the call; NULL: none. Without any, all names are free. Result: call->session.
@@ -115,8 +115,8 @@ void gb_session_release_names(struct gb_core *core, const struct gb_name *name, 
  * the core] NULL: nothing. Returns when the former function is not running any more. */
 void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), bool (*shortage)(void *arg, uint64_t bytes),
                         void *arg);
-/* [now] From now on this node keeps copies of other nodes' buffers, in sessions that are to arrive. Shortage is called
- * when a device lacks so many bytes for anything else, as copied is; it returns whether copies will give way. */
+/* [now] From now on this node keeps copies of other nodes' buffers, in sessions that are to arrive. Shortage is called,
+ * as copied is, when a device lacks that many bytes for other work; it returns true if copies will be dropped. */
 void gb_core_keep_copies(struct gb_core *core);
 
 /* [now] Resets the idle timer. *ret as for gb_session_get. */
@@ -325,7 +325,7 @@ struct gb_event_call {
 /* Creates an event. Result: call->event. Errors: EVENT_EXISTS, LIMIT_REACHED. */
 void gb_event_make(struct gb_core *core, const struct gb_locator *at, struct gb_event_call *call);
 
-/* Deletes an event. Work that waits for its last record goes on waiting. Errors: EVENT_NOT_FOUND. */
+/* Deletes an event. Work that waits for its last record still waits. Errors: EVENT_NOT_FOUND. */
 void gb_event_remove(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 
 /* [now] Read an event, or list events as gb_session_list does. */
@@ -339,7 +339,7 @@ void gb_event_record_call(struct gb_core *core, const struct gb_locator *at, con
                           struct gb_event_call *call);
 
 /* Makes work queued on the stream from now on wait, on every device, for the work that the event's last record covers.
- * An event that was never recorded has no effect. The call ends when the wait is queued, not when it is over. Result:
+ * An event that was never recorded has no effect. The call ends when the wait is queued, not when it has ended. Result:
  * call->event. */
 void gb_event_wait_call(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
                         struct gb_event_call *call);

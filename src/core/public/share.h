@@ -38,7 +38,7 @@ int gb_holder_new(struct gb_core *core, pid_t pid, uid_t uid, gid_t gid, struct 
  * this process. [now] */
 uint64_t gb_holder_id(const struct gb_holder *holder);
 
-/* Does it have a lease, or own the memory of a buffer? Those that are being made or ended count. [now] */
+/* Returns true if it has a lease, or owns the memory of a buffer. Those that are being made or ended count. [now] */
 bool gb_holder_maps(struct gb_holder *holder);
 
 /* Ends the holder, once; NULL is accepted. All its leases end; those being made end with CANCELLED. The buffers over
@@ -58,8 +58,8 @@ struct gb_lease_params {
     unsigned ways;            /* the only ones to be tried, 1u << enum gb_export_way; 0: all */
     unsigned wait_ms;         /* for what is queued on the bytes, where no event can stand for it */
     bool finished;            /* with an event that the importer records behind its work */
-    uint64_t ttl_s;           /* so long at most, and no event; 0: as long as the holder */
-    uint64_t max_age_s;       /* so long at most, beside the holder; 0: as long as it */
+    uint64_t ttl_s;           /* the lease's longest life, without an event; 0: as long as the holder */
+    uint64_t max_age_s;       /* the lease's longest life beside the holder's; 0: as long as the holder */
     uint64_t caller;          /* the grant that it is made under (gb_tokens_in_force); 0: of none */
 };
 
@@ -122,12 +122,12 @@ void gb_lease_export(struct gb_core *core, const struct gb_export_params *params
  * neither written nor given back. After GB_LEASE_FINISH_S it ends all the same, with TIMED_OUT, and what it wrote is
  * tainted.
  *
- * holder: only one of its own, else MAP_NOT_PERMITTED; NULL: any. LEASE_NOT_FOUND. When the call ends the
- * memory is given back and the new generation of a lease for writing is committed.
+ * holder: only one of its own, else MAP_NOT_PERMITTED; NULL: any. LEASE_NOT_FOUND. When the call ends the memory is
+ * given back and the new generation of a lease for writing is committed.
  *
- * outside: the lease's process was not asked, and may go on. The content of a lease for writing is tainted then, as it
- * is when the time of an export, or of a lease with a greatest age, is over: until other memory takes its place it has
- * no checksum and no lasting entity tag, and seal refuses it with ESCAPED. */
+ * outside: the lease's process was not asked, and may continue. The content of a lease for writing is tainted then, as
+ * it is when the time of an export, or of a lease with a greatest age, has ended: until other memory takes its place it
+ * has no checksum and no lasting entity tag, and seal refuses it with ESCAPED. */
 void gb_lease_end(struct gb_core *core, int64_t id, struct gb_holder *holder, bool outside, struct gb_call *call);
 
 /* Ends the leases whose grant is no longer in force, outside as above. [now] */
@@ -176,10 +176,10 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, str
 
 /* Adopted memory: buffers over memory that another process owns. Included by core.h.
  *
- * The owner is a holder, and its connection is the owner's lease. When it ends the buffer is lost, and the
- * daemon's mapping goes once nothing uses it. The owner's memory is never freed by the daemon, and is written only in
- * place: an upload, a copy or a fill of an adopted buffer is always in place. An operation that needs fresh memory
- * (parts, groups) is refused with ADOPTED.
+ * The owner is a holder, and its connection is the owner's lease. When it ends the buffer is lost, and the daemon's
+ * mapping goes once nothing uses it. The owner's memory is never freed by the daemon, and is written only in place: an
+ * upload, a copy or a fill of an adopted buffer is always in place. An operation that needs fresh memory (parts,
+ * groups) is refused with ADOPTED.
  *
  * Adopted memory has no checksum and cannot be sealed, because its owner may write at any time; nor can others map it.
  * It counts as a buffer, but not among the session's bytes.

@@ -237,8 +237,8 @@ struct gb_transfer_times {
     bool sampled;    /* both are those of another copy, as gb_copy_sample says */
 };
 
-/* The last upload or download of a buffer's present bytes that moved at least GB_LAST_TRANSFER_BYTES. A smaller one
- * tells its times in its own reply. Not persisted. */
+/* The last upload or download of a buffer's present bytes that moved at least GB_LAST_TRANSFER_BYTES. A smaller one has
+ * its times in its own reply. Not persisted. */
 #define GB_LAST_TRANSFER_BYTES (1024 * 1024)
 struct gb_last_transfer {
     enum gb_direction direction;

@@ -65,9 +65,9 @@ struct gb_upload_group_params {
     struct gb_name session; /* of all */
     size_t count;           /* may be 0 */
     uint64_t bytes;         /* of all payloads */
-    /* Fills in params for the i-th upload, in the order of the payloads, except session and waker. check is
-     * ignored, and the group takes over a reference to labels. Names must differ. Called only by gb_upload_group_begin.
-     * Returns 0 or -1. */
+    /* Fills in params for the i-th upload, in the order of the payloads, except session and waker. check is ignored,
+     * and the group takes over a reference to labels. Names must differ. Called only by gb_upload_group_begin. Returns
+     * 0 or -1. */
     int (*describe)(void *arg, size_t i, struct gb_upload_params *params, struct gb_error *err);
     void *describe_arg;
     struct gb_waker waker; /* as gb_upload_params */
@@ -127,7 +127,7 @@ struct gb_device_write_params {
     bool side_named;                   /* refuse a buffer that is not mirrored; to_host_side always does */
     unsigned wait_ms;                  /* how long to wait for memory to become free */
     struct gb_buffer_check check;      /* of the destination */
-    struct gb_buffer_check from_check; /* of the source, which is there; its arg lives until the call below returns */
+    struct gb_buffer_check from_check; /* of the source, which exists; its arg lives until the call below returns */
     struct gb_copy_source *source;     /* resolved by gb_copy_sources_resolve, and taken; NULL: resolve it now */
 };
 
@@ -145,9 +145,9 @@ void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *
 
 /* --- mirrored buffers --------------------------------------------------------------------------------------------- */
 
-/* Makes one side current; copies only if it is stale (call->copied). A buffer without a write so far gets that side,
- * zeroed, and the head moves there. check->arg is released with the call; check may be
- * NULL. Result: call->buffer, copied, way, times. Errors: INVALID_ARGUMENT if the buffer is not mirrored. */
+/* Makes one side current; copies only if it is stale (call->copied). A buffer that was never written gets that side,
+ * zeroed, and the head moves there. check->arg is released with the call; check may be NULL. Result: call->buffer,
+ * copied, way, times. Errors: INVALID_ARGUMENT if the buffer is not mirrored. */
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
                            const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_buffer_call *call);
@@ -159,10 +159,10 @@ struct gb_mirror_reserve {
     unsigned wait_ms;      /* how long to wait for memory to become free */
 };
 
-/* Gives one side memory of at least so many bytes, ahead of an upload. Memory that is large enough stays. Other memory
- * is replaced: the bytes of a current side are copied, the rest is zeroed. Head and generation stay. check as above.
- * Result: call->buffer. Errors: SEALED, MAPPED, ADOPTED, BUFFER_PARTIAL, CONTENT_LOST, BUFFER_BUSY; INVALID_ARGUMENT
- * if the buffer is not mirrored; QUOTA_EXCEEDED, OUT_OF_MEMORY. */
+/* Gives one side memory of at least that many bytes, ahead of an upload. Memory that is large enough stays. Other
+ * memory is replaced: the bytes of a current side are copied, the rest is zeroed. Head and generation stay. check as
+ * above. Result: call->buffer. Errors: SEALED, MAPPED, ADOPTED, BUFFER_PARTIAL, CONTENT_LOST, BUFFER_BUSY;
+ * INVALID_ARGUMENT if the buffer is not mirrored; QUOTA_EXCEEDED, OUT_OF_MEMORY. */
 void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
@@ -226,7 +226,7 @@ int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const
 bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                           uint64_t bytes, uint32_t *ret_crc);
 /* The result of a part after gb_upload_end. Returns 1 with its checksum in *ret_crc if it arrived; 0: wait for wake;
- * -1. ret_view, unless NULL, gets the multipart upload as it is after the part. Errors: why the multipart
+ * -1. ret_view, unless NULL, gets the multipart upload as it is after the part. Errors: the reason why the multipart
  * upload has ended meanwhile. */
 int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipart_view *ret_view, struct gb_error *err);
 
@@ -301,14 +301,14 @@ int gb_append_end(struct gb_append *append, struct gb_error *err);
  * -1. */
 int gb_append_result(struct gb_append *append, struct gb_multipart_view *ret, struct gb_error *err);
 
-/* Takes back all that a whole append brought, a description by its bytes included. params->check of that description is
- * the caller's again. */
+/* Takes back all bytes of an append that counts as a whole, and a description by them. params->check of that
+ * description is the caller's again. */
 void gb_append_discard(struct gb_append *append);
-/* Whether that is done: the offset stands where it stood. If not, wait for wake. */
+/* Returns true if that is done, and the offset is the former one. If not, wait for wake. */
 bool gb_append_discarded(struct gb_append *append);
 
-/* Releases the append lock and frees the append. A whole one that has not ended was discarded before. spoiled: the
- * multipart upload can no longer be completed and ends. NULL is accepted. */
+/* Releases the append lock and frees the append. An append that counts as a whole and has not ended was discarded
+ * before. spoiled: the multipart upload can no longer be completed and ends. NULL is accepted. */
 void gb_append_free(struct gb_append *append, bool spoiled);
 
 #endif

@@ -1,3 +1,5 @@
+/* Calls: blocks of memory with a result, counted by references, that end once. The function that starts work offers the
+ * cancellation and finishes the call; handlers make and read calls. All folders of the core use this. */
 #include "core/runtime/call.h"
 
 #include <stdlib.h>

@@ -121,7 +121,7 @@ struct gb_core_device {
     struct gb_alloc_counters memory;
     struct gb_core_pool *pool;  /* its own */
     struct gb_core_pool *pools; /* all on it; the lane's alone */
-    struct gb_task relief;      /* gives back what pools keep above their threshold */
+    struct gb_task relief;      /* gives back the bytes that pools keep above their threshold */
     atomic_bool relieving;      /* it is posted */
     struct gb_lane lane;
     struct gb_lane slow; /* for calls that block: memory that is not from a pool */
@@ -212,7 +212,7 @@ struct gb_core {
     void (*persist)(struct gb_core *core, struct gb_persist *persist);
     /* The buffer's bytes are on disk and are wanted in memory (core/durable/stored.h). The session's lock is held. */
     int (*want)(struct gb_session *session, struct gb_buffer *buffer, struct gb_error *err);
-    /* Has bytes of other buffers leave memory; ask->ended comes. [any thread, never blocks] */
+    /* Makes bytes of other buffers leave memory, then calls ask->ended. [any thread, never blocks] */
     void (*make_room)(struct gb_core *core, struct gb_room_ask *ask);
     /* How many bytes of the session's buffers may leave memory. The session's lock is held. */
     uint64_t (*spare)(struct gb_session *session);
@@ -259,7 +259,7 @@ void gb_core_changed(struct gb_core *core);
 /* Calls on_device_lost if err says that the device died. err may be NULL. */
 void gb_core_report_error(struct gb_core *core, const struct gb_error *err);
 
-/* Is the device alive? -1 with DEVICE_LOST if not. Cheap. */
+/* Returns 0 if the device is alive, else -1 with DEVICE_LOST. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
 
 /* Posting notices of what happened, inside the core. A notice is posted when its fact is true and visible, not before.
@@ -276,8 +276,8 @@ void gb_notice_limiters_free(struct gb_notice_limiters *limiters);
 struct gb_notice gb_notice_new(enum gb_notice_type type);
 void gb_notice_post(struct gb_core *core, const struct gb_notice *notice);
 
-/* The same for what may happen many times a second: the first of its type and session is posted at once, then one a
- * second with the number of those that came meanwhile. */
+/* As above, for events that may come many times a second: the first of its type and session is posted at once, then one
+ * a second with the number of those that came meanwhile. */
 void gb_notice_post_limited(struct gb_core *core, const struct gb_notice *notice);
 
 /* Once a second: posts what the limiters have counted. */

@@ -1,4 +1,5 @@
-/* Streams and events as clients see them. */
+/* Streams and events as clients see them: made, recorded, waited for, listed and removed. An event keeps the mark of
+ * its last record. Handlers call this. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 
 /* Use cases of streams. */
 
-/* What cannot be asked counts as idle. */
+/* A stream whose query fails counts as idle. */
 static bool busy(struct gb_core_stream *st) {
     struct gb_core *core = st->core;
     bool idle = true;
@@ -173,8 +174,8 @@ void gb_stream_remove(struct gb_core *core, const struct gb_locator *at, struct 
 
 /* --- events ------------------------------------------------------------------------------------------------------- */
 
-/* Use cases of events. A record covers a stream's parts on all devices; what it covers is kept by a mark, which those
- * who wait for it hold while another record takes its place. */
+/* A record covers a stream's parts on all devices. A mark keeps the covered positions. Waiters hold their mark while
+ * another record takes its place. */
 
 /* --- marks and events --------------------------------------------------------------------------------------------- */
 
@@ -194,7 +195,7 @@ static struct gb_event_mark *mark_ref(struct gb_event_mark *m) {
     return m;
 }
 
-/* One that cannot be asked counts as not done. */
+/* A position whose query fails counts as not done. */
 static bool mark_done(const struct gb_event_mark *m) {
     bool done = true;
     int i;
@@ -215,7 +216,7 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
 
-/* *ret_mark is referenced: ask it, without the lock, whether it is done. */
+/* *ret_mark has a reference; the caller queries it without the lock. */
 static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret, struct gb_event_mark **ret_mark) {
     *ret = (struct gb_event_view){.id = e->id,
                                   .name = e->name,
@@ -370,7 +371,7 @@ struct order_op {
     struct gb_event_call *call;
     struct gb_core_event *event;   /* a reference */
     struct gb_core_stream *stream; /* used */
-    struct gb_event_mark *mark;    /* record: what becomes the event's; wait: what is waited for */
+    struct gb_event_mark *mark;    /* record: the event's new mark; wait: the mark that is waited for */
     bool records;
     int device;
 };
@@ -446,7 +447,8 @@ static void op_run(struct gb_task *task) {
 static void op_next(struct order_op *op) {
     struct gb_core *core = op->base.session->core;
 
-    /* Where the stream has no part there is nothing to cover; for a wait it gets one, as work may come there. */
+    /* A stream without a part on the device has nothing to cover. For a wait it gets a part, because work may
+     * follow. */
     while (op->records && op->device < core->device_count && !gb_core_stream_part(op->stream, op->device))
         op->device++;
     if (op->device == core->device_count || (!op->records && mark_done(op->mark)))

@@ -1,4 +1,5 @@
-/* Sessions as clients see them: made, changed, set aside, given to another node, deleted. */
+/* Sessions as clients see them: made, changed, listed, set aside, given to another node, deleted. Changes of one
+ * session take turns. Handlers call this, and the housekeeper for expiry. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ struct session_op {
     struct gb_op base; /* first */
     struct gb_fifo_waiter waiter;
     struct gb_session_view *ret; /* part of the call; NULL: a deletion has no result */
-    struct gb_name name;         /* by which it was asked for */
+    struct gb_name name;         /* the name in the request */
     struct gb_session_params params;
     struct gb_session_check check;
     enum what what;
@@ -31,7 +32,8 @@ struct session_op {
     struct gb_session_rec rec;
     struct gb_task task; /* removes: goes through the lanes, behind the frees */
     int lane;
-    bool everywhere; /* it had pools or streams: it may have memory where its default stream has no part */
+    bool
+        everywhere; /* it had pools or streams, so it may have memory on devices where its default stream has no part */
 };
 
 static void op_end(struct session_op *op, const struct gb_error *error) {
@@ -150,7 +152,7 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
 
 static void run(struct session_op *op);
 
-/* Gives the turn on: the operation that has it now, NULL where none waits. */
+/* Ends the turn. Returns the operation that has it now, or NULL. */
 static struct session_op *release_locked(struct gb_session *s) {
     struct gb_fifo_waiter *next = gb_fifo_lock_release(&s->fifo);
 
@@ -168,7 +170,7 @@ static bool has_durable_locked(struct gb_session *s) {
     return false;
 }
 
-/* Their rows have gone with the session's. */
+/* Their rows were deleted with the session's. */
 static void condemn_stored_locked(struct gb_session *s) {
     struct gb_buffer *b;
     size_t at = 0;
@@ -208,7 +210,7 @@ static void set_aside_locked(struct session_op *op) {
     op->base.session->aside = true;
 }
 
-/* What is given away does not end in between: the time is over only when it is regained. */
+/* A session that is given away does not expire; its time counts again after it was regained. */
 static int validate_giving_locked(struct session_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.session;
 
@@ -265,7 +267,7 @@ static int validate_registered_locked(struct session_op *op, struct gb_error *er
     return 0;
 }
 
-/* It may have been set aside while the call stood in line: what was asked of the one name is not done to the other. */
+/* Refuses the call if the session was set aside while the call waited, because it has another name now. */
 static int validate_locked(struct session_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.session;
 
@@ -329,7 +331,7 @@ static void given(void *arg, const struct gb_error *error) {
     pthread_mutex_lock(&s->lock);
     if (!error)
         s->given = gives;
-    if (gives == (error != NULL)) /* one that was not taken down, or one that is regained */
+    if (gives == (error != NULL)) /* a session that was not taken down, or one that is regained */
         s->frozen = 0;
     next = release_locked(s);
     pthread_mutex_unlock(&s->lock);
@@ -346,7 +348,7 @@ static void end_multiparts(struct gb_session *s) {
     gb_multiparts_end(s, &why);
 }
 
-/* The notice has the name that clients knew. What the session is from now on counts its idle time anew. */
+/* The notice has the name that clients knew. The session's idle time starts again. */
 static void was_set_aside(void *arg, const struct gb_error *error) {
     struct session_op *op = arg;
     struct gb_session *s = op->base.session;
@@ -370,7 +372,7 @@ static void was_set_aside(void *arg, const struct gb_error *error) {
     pthread_mutex_unlock(&s->lock);
     if (!error) {
         end_multiparts(s);
-        if (!atomic_load(&s->left)) /* else clients do not know what is left */
+        if (!atomic_load(&s->left)) /* else clients do not know the session any more */
             strcpy(notice.detail, gb_session_name(s)->s);
         gb_notice_post(s->core, &notice);
     }
@@ -681,7 +683,7 @@ int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struc
     return look(gb_session_use(core, name, err), name, ret, err);
 }
 
-/* The next one that can be seen. */
+/* The next session that clients see. */
 static bool after(struct gb_core *core, int64_t id, struct gb_session_view *ret) {
     struct gb_session *s;
 
@@ -730,7 +732,7 @@ static int check_unused_locked(struct gb_session *s, struct gb_error *err) {
         if (b->live && gb_guard_check_unmapped_locked(b, "it is moved when that has ended", err) < 0)
             return -1;
     if (gb_guard_check_session_locked(s, err) < 0)
-        return -1; /* by buffers that are gone */
+        return -1; /* by deleted buffers */
     at = 0;
     while (s->adopted > 0 && (b = gb_map_next(&s->buffers, &at)))
         if (b->live && gb_adopted_check_locked(b, "its session cannot go to another node", err) < 0)
@@ -768,7 +770,7 @@ int gb_session_freeze(struct gb_core *core, const struct gb_name *name, const ch
     return r;
 }
 
-/* A change of the session itself has the fifo lock, also the one that asks. */
+/* A change of the session itself has the fifo lock; the calling one, too. */
 static bool is_quiet_locked(struct gb_session *s, bool has_turn) {
     struct gb_buffer *b;
     size_t at = 0;

@@ -1,4 +1,5 @@
-/* Pools as clients see them: made, changed, read, trimmed and removed; and the devices. */
+/* Pools as clients see them: made, changed, read, trimmed and removed; and the devices. Changes of one pool take turns:
+ * first on the device, then in the database, then in the session. Handlers call this. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -26,24 +27,66 @@ struct gb_pool_op {
     bool force;
     struct gb_pool_rec rec;
     struct gb_error error;
-    struct gb_core_device *device; /* remove: whose lane it goes through, */
-    int rounds;                    /* behind the frees */
+    struct gb_core_device *device; /* remove: the device whose lane it passes, behind the frees */
+    int rounds;
 };
 
 static inline struct gb_pool_op *gb_pool_op_of(struct gb_task *task) {
     return gb_container_of(task, struct gb_pool_op, task);
 }
 
-static void pool_op_end(struct gb_pool_op *op);
-static struct gb_core_pool *pool_op_forget_locked(struct gb_session *s, struct gb_core_pool *p);
-static void pool_op_leave(struct gb_pool_op *op);
-static void pool_op_note_result_locked(struct gb_pool_op *op, const struct gb_error *error);
-static struct gb_pool_op *pool_op_release_locked(struct gb_pool_op *op);
+/* --- the turn ----------------------------------------------------------------------------------------------------- */
+
 static void pool_op_run(struct gb_pool_op *op);
 
-/* --- pool change -------------------------------------------------------------------------------------------------- */
+static void pool_op_end(struct gb_pool_op *op) {
+    gb_core_changed(op->base.session->core);
+    gb_core_pool_unref(op->pool);
+    gb_op_end(&op->base, &op->error);
+}
 
-/* What changing and removing a pool does once it is decided. */
+/* Ends the operation's turn. Returns the operation that has it now, or NULL. The session's lock is held. */
+static struct gb_pool_op *pool_op_release_locked(struct gb_pool_op *op) {
+    struct gb_fifo_waiter *next = gb_fifo_lock_release(&op->pool->fifo);
+
+    return next ? gb_container_of(next, struct gb_pool_op, waiter) : NULL;
+}
+
+/* Ends the operation and its turn, and runs the next one. */
+static void pool_op_leave(struct gb_pool_op *op) {
+    struct gb_session *s = op->base.session;
+    struct gb_pool_op *next;
+
+    pthread_mutex_lock(&s->lock);
+    next = pool_op_release_locked(op);
+    pthread_mutex_unlock(&s->lock);
+    pool_op_end(op);
+    pool_op_run(next);
+}
+
+/* Notes the database's result. If the session was deleted meanwhile, the record is gone or was refused. */
+static void pool_op_note_result_locked(struct gb_pool_op *op, const struct gb_error *error) {
+    int state = atomic_load(&op->base.session->state);
+
+    if (error)
+        op->error = *error;
+    if (state == GB_SESSION_DEAD || (error && state != GB_SESSION_LIVE)) {
+        op->error = GB_ERROR_INIT;
+        gb_session_alive(op->base.session, &op->error);
+    }
+}
+
+/* Takes the pool out of the session. Returns it with the session's reference, or NULL if the session does not have
+ * it. */
+static struct gb_core_pool *pool_op_forget_locked(struct gb_session *s, struct gb_core_pool *p) {
+    atomic_store(&p->state, GB_POOL_DEAD);
+    if (gb_map_get(&s->pools, p->rec.name.s) != p)
+        return NULL;
+    gb_map_take(&s->pools, p->rec.name.s);
+    gb_idlist_take(&s->pools_by_id, p->rec.id);
+    gb_session_pools_update_locked(s->core->pool_sessions, s);
+    return p;
+}
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
 
@@ -86,8 +129,8 @@ static void pool_patch_on_lane(struct gb_task *task) {
 
 /* --- a device's own pool ------------------------------------------------------------------------------------------ */
 
-/* The lane alone changes it, so changes by several sessions come one after the other. It has no record: what the
- * daemon starts with comes back with the next start. */
+/* The lane alone changes it, so changes by several sessions come one after the other. It has no record: what the daemon
+ * starts with comes back with the next start. */
 static void patch_own_on_lane(struct gb_task *task) {
     struct gb_pool_op *op = gb_pool_op_of(task);
     struct gb_core_pool *p = op->pool;
@@ -193,18 +236,16 @@ static void pool_removed(void *arg, const struct gb_error *error) {
     pool_op_run(next);
 }
 
-/* --- pool op ------------------------------------------------------------------------------------------------------ */
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
-/* Changes of one pool: in turn, on the device first, then in the database, then in sight. */
-
-/* NULL: the call has ended. Takes the check's argument. */
+/* Makes an operation, and takes the check's argument. Returns NULL if that failed and ended the call. */
 static struct gb_pool_op *pool_op_new(struct gb_core *core, const struct gb_name *session, enum gb_pool_what what,
                                       const struct gb_pool_check *check, struct gb_pool_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_session *s;
     struct gb_pool_op *op;
 
-    /* What is dead can still be removed. */
+    /* A pool of a dead device can still be removed. */
     s = what == GB_POOL_REMOVES ? gb_session_use(core, session, &err) : gb_op_session(core, session, &err);
     op = gb_op_new(sizeof(*op), s, &call->base, check ? check->free_arg : NULL, check ? check->arg : NULL, &err);
     if (!op)
@@ -216,55 +257,7 @@ static struct gb_pool_op *pool_op_new(struct gb_core *core, const struct gb_name
     return op;
 }
 
-static void pool_op_end(struct gb_pool_op *op) {
-    gb_core_changed(op->base.session->core);
-    gb_core_pool_unref(op->pool);
-    gb_op_end(&op->base, &op->error);
-}
-
-/* Gives the turn on: the operation that has it now, NULL where none waits. The session's lock is held. */
-static struct gb_pool_op *pool_op_release_locked(struct gb_pool_op *op) {
-    struct gb_fifo_waiter *next = gb_fifo_lock_release(&op->pool->fifo);
-
-    return next ? gb_container_of(next, struct gb_pool_op, waiter) : NULL;
-}
-
-/* Gives the turn on, ends this one. */
-static void pool_op_leave(struct gb_pool_op *op) {
-    struct gb_session *s = op->base.session;
-    struct gb_pool_op *next;
-
-    pthread_mutex_lock(&s->lock);
-    next = pool_op_release_locked(op);
-    pthread_mutex_unlock(&s->lock);
-    pool_op_end(op);
-    pool_op_run(next);
-}
-
-/* A session that was deleted meanwhile took the record with it, or let it not in. */
-static void pool_op_note_result_locked(struct gb_pool_op *op, const struct gb_error *error) {
-    int state = atomic_load(&op->base.session->state);
-
-    if (error)
-        op->error = *error;
-    if (state == GB_SESSION_DEAD || (error && state != GB_SESSION_LIVE)) {
-        op->error = GB_ERROR_INIT;
-        gb_session_alive(op->base.session, &op->error);
-    }
-}
-
-/* Out of the session, if it is still there: the session's reference comes back. */
-static struct gb_core_pool *pool_op_forget_locked(struct gb_session *s, struct gb_core_pool *p) {
-    atomic_store(&p->state, GB_POOL_DEAD);
-    if (gb_map_get(&s->pools, p->rec.name.s) != p)
-        return NULL;
-    gb_map_take(&s->pools, p->rec.name.s);
-    gb_idlist_take(&s->pools_by_id, p->rec.id);
-    gb_session_pools_update_locked(s->core->pool_sessions, s);
-    return p;
-}
-
-/* --- in turn ------------------------------------------------------------------------------------------------------ */
+/* --- operations: the turn ----------------------------------------------------------------------------------------- */
 
 static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
     struct gb_core_pool *p = op->pool;
@@ -299,7 +292,7 @@ static int validate_locked(struct gb_pool_op *op, struct gb_error *err) {
     return 0;
 }
 
-/* op has the turn. */
+/* Runs the operation, which has the turn. NULL is accepted. */
 static void pool_op_run(struct gb_pool_op *op) {
     struct gb_pool_op *next;
     int r;
@@ -322,7 +315,7 @@ static void pool_op_run(struct gb_pool_op *op) {
     }
 }
 
-/* What comes of an operation that entered. One that waits in line may have had its turn, and its end, at any time. */
+/* The result of enter_locked. An operation IN_LINE may run and end at any time from then on. */
 enum entry { REFUSED, IN_LINE, IN_TURN, OF_A_DEVICE };
 
 static enum entry enter_locked(struct gb_pool_op *op, const struct gb_name *name, struct gb_error *err) {
@@ -499,9 +492,7 @@ void gb_pool_make(struct gb_core *core, const struct gb_pool_params *params, str
 
 /* --- pools -------------------------------------------------------------------------------------------------------- */
 
-/* Use cases of pools that are there: looking, trimming, peaks, peers. */
-
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- views -------------------------------------------------------------------------------------------------------- */
 
 unsigned gb_pool_count(struct gb_core *core) {
     unsigned count = 0;
@@ -590,7 +581,7 @@ int gb_pool_peers(struct gb_core *core, const struct gb_locator *at, enum gb_poo
     return 0;
 }
 
-/* --- asking the device -------------------------------------------------------------------------------------------- */
+/* --- calls of the device ------------------------------------------------------------------------------------------ */
 
 struct pool_op {
     struct gb_op base; /* first */
@@ -603,7 +594,7 @@ struct pool_op {
     enum gb_pool_access access;
 };
 
-/* Kept beside what is used without a word: memory comes in pieces of this size. */
+/* Not counted as kept, because memory comes in pieces of this size. */
 #define TRIM_SLACK_BYTES (32u << 20)
 
 static void note_trimmed(const struct pool_op *op) {
@@ -666,7 +657,7 @@ static void run_op(struct gb_task *task) {
     op_end(op, &err);
 }
 
-/* A reference to a pool that can be asked; NULL: err says why. */
+/* Returns a reference to a pool that has a backend's pool, or NULL with err. */
 static struct gb_core_pool *take_pool(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
     struct gb_core_pool *p;
 

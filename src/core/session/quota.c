@@ -1,5 +1,6 @@
-/* What a session may hold: bytes of memory, of page-locked memory and on disk, and buffers. And notices about a
- * session. */
+/* The quota of a session: bytes of memory, of page-locked memory and on disk, and buffers; and notices about a session.
+ * Bytes are reserved before the device is called, and given back with the memory. Contents, buffers and uploads call
+ * this, under the session's lock. */
 #include "core/session/quota.h"
 
 #include <stdio.h>
@@ -10,8 +11,6 @@
 #include "core/session/session.h"
 
 /* --- quota -------------------------------------------------------------------------------------------------------- */
-
-/* The quota of a session: reserved before the device is asked, given back when the memory is. */
 
 /* The detail names the numbers as the refusal does. */
 static void note_exceeded(struct gb_session *session, uint64_t bytes, const char *which, uint64_t limit, uint64_t used,
@@ -41,7 +40,7 @@ static int check_bytes(struct gb_session *session, uint64_t bytes, bool tell, st
                         (unsigned long long)bytes);
 }
 
-/* Fits the quota as such, and not beside what is in it now. */
+/* Returns true if the bytes fit into the quota, but not beside the present ones. */
 static bool lacks_room(const struct gb_session *session, uint64_t bytes) {
     uint64_t limit = session->rec.quota.bytes;
 
@@ -105,7 +104,7 @@ static int take_locked(struct gb_session *session, uint64_t bytes, uint64_t coun
 
     if (check_bytes(session, bytes, true, err) < 0 || check_count(session, count, true, err) < 0)
         return -1;
-    /* Other sessions count here too, under other locks: add first, then look. */
+    /* Other sessions count here too, under other locks; so the number is added first, then checked. */
     if (check_limit(core, atomic_fetch_add(&core->counted_buffers, count), count, err) < 0) {
         atomic_fetch_sub(&core->counted_buffers, count);
         return -1;

@@ -1,4 +1,5 @@
-/* A session in memory: its names, pools, streams and events, what its holders know, and operations that hold it. */
+/* A session in memory: its names, pools, streams and events, the copies of its buffers at other nodes, and operations
+ * that hold it. The session's lock guards its tables. All folders of the core above this one call it. */
 #include "core/session/session.h"
 
 #include <stdio.h>
@@ -9,28 +10,7 @@
 #include "base/thread.h"
 #include "core/memory/pool.h"
 
-static void session_release(struct gb_session *s);
-
 /* --- streams ------------------------------------------------------------------------------------------------------ */
-
-static void drained(void *arg) {
-    struct gb_session *session = arg;
-
-    pthread_mutex_lock(&session->lock);
-    session->streams_held--;
-    pthread_mutex_unlock(&session->lock);
-    gb_session_unref(session);
-}
-
-static void gone(void *arg) {
-    session_release(arg);
-}
-
-struct gb_core_stream *gb_session_stream_new(struct gb_session *session, const struct gb_name *name, int64_t id) {
-    static const struct gb_stream_owner owner = {.drained = drained, .gone = gone};
-
-    return gb_core_stream_new(session->core, &owner, session, name, id);
-}
 
 int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
                               struct gb_error *err) {
@@ -136,8 +116,8 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     return NULL;
 }
 
-/* Ids are never used again, so a pool that is gone is no other one. A lost pool is current again when its device makes
- * it. */
+/* Ids are not used twice, so the id of a removed pool finds no other one. A lost pool is current again after its device
+ * has made it. */
 static struct gb_core_pool *session_current_pool_locked(struct gb_session *session) {
     struct gb_core_pool *p;
     int64_t id = 0;
@@ -285,7 +265,7 @@ struct withheld {
     char name[];
 };
 
-/* Editions of one process are none of another's. */
+/* Editions of two processes differ. */
 static uint64_t next_edition(struct gb_copies *copies) {
     uint64_t now = (uint64_t)gb_wall_us();
 
@@ -439,7 +419,7 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
         s->frozen_until_ns = UINT64_MAX;
     }
     if (rec->holders)
-        gb_copies_set_locked(s, true); /* what they have is not known to this process */
+        gb_copies_set_locked(s, true); /* this process does not know their copies */
     atomic_init(&s->state, state);
     atomic_init(&s->touched_ns, gb_clock_ns());
     s->past.looked_ns = gb_clock_ns();
@@ -463,7 +443,7 @@ const struct gb_name *gb_session_client_name(const struct gb_session *session) {
     return left ? left : gb_session_name(session);
 }
 
-/* One of its streams was taken down. */
+/* Counts a stream that was taken down. The last one frees the session. */
 static void session_release(struct gb_session *s) {
     struct gb_core *core = s->core;
 
@@ -483,6 +463,25 @@ static void session_release(struct gb_session *s) {
     gb_session_rec_done(&s->rec);
     free(s);
     gb_core_leave(core);
+}
+
+static void drained(void *arg) {
+    struct gb_session *session = arg;
+
+    pthread_mutex_lock(&session->lock);
+    session->streams_held--;
+    pthread_mutex_unlock(&session->lock);
+    gb_session_unref(session);
+}
+
+static void gone(void *arg) {
+    session_release(arg);
+}
+
+struct gb_core_stream *gb_session_stream_new(struct gb_session *session, const struct gb_name *name, int64_t id) {
+    static const struct gb_stream_owner owner = {.drained = drained, .gone = gone};
+
+    return gb_core_stream_new(session->core, &owner, session, name, id);
 }
 
 void gb_session_unref(struct gb_session *session) {
@@ -530,7 +529,7 @@ void gb_session_drop_pools(struct gb_idlist *pools) {
     gb_idlist_done(pools);
 }
 
-/* For what had begun under the name that went along. */
+/* For requests that had begun under the former name. */
 static int has_left(const struct gb_name *name, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_SESSION_MOVING,
                         "the session \"%s\" has gone to another node of the fleet meanwhile; try again, and the fleet "
@@ -583,7 +582,7 @@ void gb_session_touch(struct gb_session *session) {
     atomic_store(&session->touched_ns, gb_clock_ns());
 }
 
-/* One that was to arrive and has not, when the process ended in between. */
+/* A session that was to arrive when the process ended. */
 static bool is_stranded(const struct gb_session_rec *rec) {
     return rec->fleet_epoch == 0 && rec->fleet_claim[0] != '\0';
 }
@@ -617,7 +616,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
 
 /* --- its next name ------------------------------------------------------------------------------------------------ */
 
-/* One that is set aside gets no other name. */
+/* A session that is set aside gets no other name. */
 static struct gb_name *next_name(struct gb_session *session) {
     return &session->names[gb_session_name(session) - session->names + 1];
 }
@@ -636,7 +635,7 @@ static void free_name_locked(struct gb_session *session) {
 
 /* --- names that went to other nodes ------------------------------------------------------------------------------- */
 
-/* So long a request that had begun before may look its session up again. */
+/* For this long a request that had begun before may find its session by the former name. */
 #define LEFT_NS (300 * GB_NS_PER_S)
 
 struct gb_session_left {
@@ -664,7 +663,7 @@ static void drop_left_locked(struct gb_session_left **at) {
     free(left);
 }
 
-/* The newest is the first. Without memory, what had begun is told that there is no such session. */
+/* The newest name is the first. If memory is exhausted, requests that had begun get SESSION_NOT_FOUND. */
 static void add_left_locked(struct gb_core *core, const struct gb_name *name) {
     struct gb_session_left *left = malloc(sizeof(*left));
     struct gb_session_left **at = &core->sessions_left;
@@ -823,7 +822,7 @@ struct gb_session *gb_session_after(struct gb_core *core, int64_t id) {
 #define ASIDE_MAX (GB_NOTICE_DETAIL_SIZE - 1) /* the notice has the name */
 _Static_assert(ASIDE_MAX <= GB_NAME_MAX && ASIDE_MAX > SUFFIX_SIZE, "a name that is cut is one");
 
-/* The name is cut where the whole would be too long. */
+/* The name is cut if the whole would be too long. */
 static void superseded(const struct gb_name *name, int64_t epoch, unsigned number, struct gb_name *ret) {
     char suffix[SUFFIX_SIZE];
     size_t n = strlen(name->s);

@@ -100,7 +100,7 @@ enum gb_session_state {
 
 /* Of sealed buffers that other nodes have copies of. */
 struct gb_copies {
-    uint64_t edition;       /* rises whenever a sealed buffer comes or goes; 0: it was not asked for yet */
+    uint64_t edition;       /* rises whenever a sealed buffer comes or goes; 0: not read yet */
     uint64_t all;           /* every name that is not taken is withheld until the holders know this edition; 0: none */
     struct gb_map withheld; /* by name: until they know that of its deletion */
 };
@@ -124,9 +124,9 @@ struct gb_session {
 
     pthread_mutex_t lock; /* for all below */
     struct gb_session_rec rec;
-    bool aside;               /* it is set aside, or about to be: clients change nothing in it */
+    bool aside;               /* it is set aside, or about to be, so that clients change nothing in it */
     uint64_t frozen;          /* clients change nothing in it for a moment: the number of the freeze; 0: they do */
-    uint64_t frozen_until_ns; /* UINT64_MAX: it is being given away, or was when a process before this one ended */
+    uint64_t frozen_until_ns; /* UINT64_MAX: it is being given away, or was when an earlier process ended */
     bool given;               /* the database says so, of this process: rec.given is of the one before */
     uint64_t changing;        /* clients' changes that are on the way to the database */
     struct gb_fifo_lock fifo;
@@ -170,8 +170,8 @@ struct gb_session *gb_session_ref(struct gb_session *session);
  * returned before stays valid as long as the session. [any thread, no lock] */
 const struct gb_name *gb_session_name(const struct gb_session *session);
 
-/* The name for what clients are told: what is left here of a session that went to another node is no session of theirs
- * under its new name. */
+/* The name that clients know. The rest of a session that went to another node has a new name here, which they do not
+ * know. */
 const struct gb_name *gb_session_client_name(const struct gb_session *session);
 
 /* gb_session_use and gb_session_unref: core/public/session.h. The last reference takes the streams down. */
@@ -184,7 +184,7 @@ void gb_session_withdraw(struct gb_session *session); /* and drops the map's ref
 /* Reserves another name for a registered session, "NAME.superseded-EPOCH": no other session gets it, and this one is
  * not found by it yet. The caller has the session's fifo lock. Returns 0 or -1. */
 int gb_session_reserve_name(struct gb_session *session, struct gb_error *err);
-/* The same of that name, for a session that arrives: SESSION_EXISTS. It may be reserved already. */
+/* As above, for the name of a session that arrives. It may be reserved already. Errors: SESSION_EXISTS. */
 int gb_session_reserve(struct gb_session *session, const struct gb_name *name, struct gb_error *err);
 void gb_session_free_name(struct gb_session *session); /* gives the reserved name back */
 /* The reserved name. */
@@ -234,9 +234,9 @@ void gb_session_drop_pools(struct gb_idlist *pools);
 
 /* COPIES_REMAIN: a buffer of that name cannot be made yet. The session's lock is held. */
 int gb_copies_check_name_locked(struct gb_session *session, const char *name, struct gb_error *err);
-/* The buffer of that name came, changed or is gone. The session's lock is held. */
+/* The buffer of that name was created, changed or deleted. The session's lock is held. */
 void gb_copies_note_locked(struct gb_session *session, const char *name, bool was_sealed, bool is_sealed);
-/* The holders have changed, or were told by the database. The session's lock is held. */
+/* The holders have changed, or were read from the database. The session's lock is held. */
 void gb_copies_set_locked(struct gb_session *session, bool withhold_all);
 
 /* One call's work in a session: what all operations share, from the look at the session to the end of the call.
@@ -256,7 +256,7 @@ struct gb_op {
     void *arg;                   /* of the caller's check */
 };
 
-/* gb_session_use, unless the device is dead: for operations that ask it. NULL: err says why. */
+/* As gb_session_use, for operations that call the device: NULL with err if it is dead. */
 struct gb_session *gb_op_session(struct gb_core *core, const struct gb_name *name, struct gb_error *err);
 
 /* An operation of `size` bytes, zeroed but for the gb_op that it begins with. Takes the reference to session over;

@@ -1,4 +1,5 @@
-/* Waiting for streams, and holds of them. */
+/* Synchronization and holds of streams. No thread is blocked by a synchronization: it ends with the watches of its
+ * events. A hold ends by a thread of its own. Handlers call this. */
 #include "core/session/sync.h"
 
 #include <stdlib.h>
@@ -97,7 +98,7 @@ static void reached(void *arg, const struct gb_error *error) {
     gb_lane_post(&part->op->core->devices[part->device].lane, &part->task);
 }
 
-/* Memory that the free cache kept has been freed before this task of the lane. */
+/* The free cache was emptied before this task of the lane. */
 static void sync_part(struct gb_task *task) {
     struct sync_part *part = gb_container_of(task, struct sync_part, task);
     struct gb_core *core = part->op->core;
@@ -318,7 +319,7 @@ static void take_out_locked(struct gb_holds *holds, struct held *held) {
     holds->count--;
 }
 
-/* It is in no list any more. */
+/* The hold was taken out of its list. */
 static void end(struct gb_core *core, struct held *held) {
     if (held->hold)
         gb_stream_release(core->backend, held->hold);

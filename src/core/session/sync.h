@@ -1,4 +1,4 @@
-/* The holds of streams: what the core keeps of them. */
+/* The holds of streams, as the core keeps them. */
 #ifndef GB_CORE_SESSION_SYNC_H
 #define GB_CORE_SESSION_SYNC_H
 

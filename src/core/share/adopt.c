@@ -1,4 +1,6 @@
-/* Buffers over memory that a client's process owns. */
+/* Buffers over memory that a client's process owns. The import runs on the slow lane, because it may take long. An
+ * adoption ends with its owner, and its buffer is lost then. Handlers of adoptions call this, and holders when they
+ * end. */
 #include "core/share/adopt.h"
 
 #include <stdlib.h>
@@ -111,7 +113,7 @@ static bool unlist(struct gb_adoption *adoption) {
     return listed;
 }
 
-/* The memory has been given back, or was never mapped; frees the adoption. Without locks; NULL is accepted. */
+/* Frees an adoption whose import has ended or never began. Without locks; NULL is accepted. */
 static void adoption_over(void *arg) {
     struct gb_adoption *adoption = arg;
     struct gb_leases *table;
@@ -215,7 +217,7 @@ static struct adopt_op *op_of(struct gb_transaction *transaction) {
     return gb_container_of(gb_buffer_op_of(transaction), struct adopt_op, base);
 }
 
-/* A client's descriptor: closing it may take as long as the client likes. */
+/* Closes a client's descriptor, which may take as long as the client likes. */
 static void put_fd(struct gb_core *core, int fd) {
     if (fd >= 0 && core->config.closer)
         gb_closer_put(core->config.closer, fd);
@@ -335,7 +337,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     return 0;
 }
 
-/* The owner may have gone while the database was busy: then it ends as it would have ended after. */
+/* If the owner ended while the database was busy, the buffer is lost as after any other end. */
 static void take_all_locked(struct adopt_op *op, struct gb_buffer *b) {
     struct gb_buffer_rec *rec = &op->base.transaction.rec;
     bool cut = adoption_of(op->content)->cut;
@@ -373,7 +375,7 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
 
 /* --- the memory --------------------------------------------------------------------------------------------------- */
 
-/* The CPU's memory is page-locked where the device can. */
+/* The CPU's memory is page-locked if the device can. */
 static bool may_be_locked(const struct gb_adopt_params *p) {
     return p->import.way == GB_EXPORT_MEMFD;
 }

@@ -7,7 +7,7 @@
 
 #include "core/share/lease.h"
 
-/* Lives from before the memory is imported until it has been given back. */
+/* Lives from before the import until after its end. */
 struct gb_adoption {
     atomic_uint refs; /* its life's, and the holder's list's */
     struct gb_core *core;
@@ -15,7 +15,7 @@ struct gb_adoption {
     struct gb_session *session; /* a reference */
     struct gb_name buffer;
     uint64_t host_bytes; /* of the CPU's memory that is mapped; 0: a device's */
-    bool cut;            /* the owner has gone; the session's lock */
+    bool cut;            /* the owner has ended; the session's lock */
 
     /* The table's lock: */
     bool listed; /* in its holder's list */

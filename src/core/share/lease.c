@@ -1,4 +1,6 @@
-/* Mappings of other processes: enrolled, seen, exported, ended. */
+/* Leases: mappings of buffers by other processes, and their holders. A lease pins its content, and ends with its holder
+ * at the latest. A lease for writing commits a new generation at its end. map.c makes leases; handlers, the housekeeper
+ * and the lanes end them. */
 #include "core/share/lease.h"
 
 #include <errno.h>
@@ -14,19 +16,60 @@
 #include "core/session/quota.h"
 #include "core/share/adopt.h"
 
-static struct gb_buffer *lease_buffer_locked(const struct gb_lease *lease);
-static bool lease_decide_locked(struct gb_lease *lease);
 static void lease_leave(struct gb_lease *lease, bool commit);
-static struct gb_lease *lease_ref(struct gb_lease *lease);
 static bool lease_withdraw_locked(struct gb_lease *lease);
+
+/* --- one lease ---------------------------------------------------------------------------------------------------- */
+
+static struct gb_lease *lease_ref(struct gb_lease *lease) {
+    atomic_fetch_add(&lease->refs, 1);
+    return lease;
+}
+
+void gb_lease_unref(struct gb_lease *lease) {
+    if (!lease || atomic_fetch_sub(&lease->refs, 1) != 1)
+        return;
+    gb_holder_unref(lease->holder);
+    if (lease->transaction)
+        gb_transaction_done(&lease->transaction->transaction);
+    free(lease->transaction);
+    gb_session_unref(lease->session);
+    free(lease);
+}
+
+static bool has(const struct gb_buffer *b, const struct gb_content *c) {
+    int i;
+
+    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+        if (gb_buffer_content_at(b, i) == c)
+            return true;
+    }
+    return false;
+}
+
+/* The lease's buffer, or NULL if that has another content. The session's lock is held. */
+static struct gb_buffer *lease_buffer_locked(const struct gb_lease *lease) {
+    struct gb_buffer *b = gb_map_get(&lease->session->buffers, lease->buffer.s);
+
+    return b && b->live && b->id == lease->buffer_id && has(b, lease->content) ? b : NULL;
+}
+
+/* Makes the last step. Returns true if a new generation is to be committed. The session's lock is held. */
+static bool lease_decide_locked(struct gb_lease *lease) {
+    enum gb_head head;
+    bool commit = lease->pin.write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
+
+    lease->step = commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
+    return commit;
+}
 
 /* --- lease finish ------------------------------------------------------------------------------------------------- */
 
-/* The importer's own event. A lease that has one ends when the event is complete: the importer need not wait for its
+/* The importer's own event. A lease that has one ends when the event is complete, so the importer need not wait for its
  * work before it unmaps.
  *
- * No stream of the device waits for the event, because the importer may never complete it: a stream would wait for
- * ever. The lane looks at it, for a limited time. */
+ * No stream of the device waits for the event, because the importer may never complete it. The lane polls it, for a
+ * limited time. */
 
 void gb_lease_share_finished(struct gb_lease *lease) {
     struct gb_lease_grant *g = &lease->map->lease;
@@ -47,13 +90,13 @@ void gb_lease_share_finished(struct gb_lease *lease) {
     lease->finished = NULL;
 }
 
-/* Its work has ended with it, and the event may stay incomplete for ever. */
+/* Returns true if the process has ended, and so its work; its event may never complete. */
 static bool process_gone(pid_t pid) {
     return pid > 0 && kill(pid, 0) < 0 && errno == ESRCH;
 }
 
-/* 1: complete, or it will never be; 0: not yet; -1: its time is over. */
-static int look_at(struct gb_lease *lease) {
+/* Returns 1 if the event is complete, or never will be; 0: not yet; -1: its time has ended. */
+static int poll_finished(struct gb_lease *lease) {
     bool done = false;
 
     if (atomic_load(&lease->core->closing) || gb_event_query(lease->core->backend, lease->finished, &done, NULL) < 0 ||
@@ -83,7 +126,7 @@ bool gb_leases_finish(struct gb_core_device *device) {
 
     device->finishing = NULL;
     for (; list; list = next) {
-        int r = look_at(list);
+        int r = poll_finished(list);
 
         next = list->next_waiting;
         if (r != 0) {
@@ -96,7 +139,7 @@ bool gb_leases_finish(struct gb_core_device *device) {
     return device->finishing != NULL;
 }
 
-/* On the lane, which looks after each task. */
+/* Polls on the lane, after each task. */
 static void begin(struct gb_task *task) {
     struct gb_lease *lease = (struct gb_lease *)task;
     struct gb_core_device *device = lease->content->device;
@@ -233,23 +276,13 @@ void gb_lease_over(struct gb_lease *lease) {
 
 /* --- asking for it ------------------------------------------------------------------------------------------------ */
 
-/* The last step: true where a new generation is to be committed. The session's lock is held. */
-static bool lease_decide_locked(struct gb_lease *lease) {
-    enum gb_head head;
-    bool commit = lease->pin.write && !atomic_load(&lease->core->closing) && gb_lease_current_locked(lease, &head);
-
-    lease->step = commit ? GB_LEASE_LEAVING : GB_LEASE_OVER;
-    return commit;
-}
-
-/* True when there is something to do for the caller: leave. */
+/* Begins the end of a live lease. Returns true if the caller must call leave_ended. The session's lock is held. */
 static bool close_locked(struct gb_lease *lease, bool outside, bool *ret_commit) {
     if (lease->step == GB_LEASE_MAKING)
         lease->cut = true;
     if (lease->step != GB_LEASE_LIVE)
         return false;
-    if (outside &&
-        lease->pin.write) /* the record says so when the lease is withdrawn: until then it is one that writes */
+    if (outside && lease->pin.write) /* the record has this from the withdrawal on */
         lease->content->tainted = true;
     if (lease->finished && !atomic_load(&lease->core->closing))
         lease->step = GB_LEASE_FINISHING;
@@ -268,7 +301,7 @@ static void lease_leave(struct gb_lease *lease, bool commit) {
         gb_lease_over(lease);
 }
 
-/* Only the lane takes a lease that is finishing any further. */
+/* Only the lane continues the end of a lease that is finishing. */
 static void leave_ended(struct gb_lease *lease, bool commit) {
     if (lease->step == GB_LEASE_FINISHING)
         lease_finish(lease);
@@ -415,41 +448,6 @@ void gb_holder_end(struct gb_holder *holder) {
     gb_holder_unref(holder);
 }
 
-/* --- one lease ---------------------------------------------------------------------------------------------------- */
-
-static struct gb_lease *lease_ref(struct gb_lease *lease) {
-    atomic_fetch_add(&lease->refs, 1);
-    return lease;
-}
-
-void gb_lease_unref(struct gb_lease *lease) {
-    if (!lease || atomic_fetch_sub(&lease->refs, 1) != 1)
-        return;
-    gb_holder_unref(lease->holder);
-    if (lease->transaction)
-        gb_transaction_done(&lease->transaction->transaction);
-    free(lease->transaction);
-    gb_session_unref(lease->session);
-    free(lease);
-}
-
-static bool has(const struct gb_buffer *b, const struct gb_content *c) {
-    int i;
-
-    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
-        if (gb_buffer_content_at(b, i) == c)
-            return true;
-    }
-    return false;
-}
-
-/* Its buffer, while that still has its content; else NULL. The session's lock is held. */
-static struct gb_buffer *lease_buffer_locked(const struct gb_lease *lease) {
-    struct gb_buffer *b = gb_map_get(&lease->session->buffers, lease->buffer.s);
-
-    return b && b->live && b->id == lease->buffer_id && has(b, lease->content) ? b : NULL;
-}
-
 struct gb_buffer *gb_lease_current_locked(const struct gb_lease *lease, enum gb_head *ret_head) {
     struct gb_buffer *b = lease_buffer_locked(lease);
     enum gb_side side;
@@ -569,8 +567,8 @@ static bool drop_one(struct gb_content *c) {
     return n > 1;
 }
 
-/* Takes the lease out of them; it is over, and nothing stands in the way of the content any more. True: the lease's
- * reference to the content is gone. False: it was the last and is left to the caller. The session's lock is held. */
+/* Takes an ended lease out of the table and unpins the content. Returns true if the lease's reference to the content
+ * was dropped. False: it was the last one, which the caller drops. The session's lock is held. */
 static bool lease_withdraw_locked(struct gb_lease *lease) {
     struct gb_content *c = lease->content;
     struct gb_buffer *b;
@@ -631,7 +629,7 @@ static bool due(struct gb_lease *lease, uint64_t now_ns) {
     return is;
 }
 
-/* With a reference, or NULL: there is none after that. timed: or nothing that has an end of its own. */
+/* The next lease, with a reference, or NULL. timed: only leases that have an end of their own. */
 static struct gb_lease *next(struct gb_leases *table, bool timed, int64_t *id) {
     struct gb_lease *lease = NULL;
 

@@ -37,14 +37,14 @@ struct gb_leases *gb_leases_new(void);
 void gb_leases_free(struct gb_leases *leases);
 /* Ends all leases, without new generations. Their memory is freed by way of the lanes. */
 void gb_leases_end(struct gb_core *core);
-/* Ends the leases whose time is over. The housekeeper's thread. */
+/* Ends the leases whose time has ended. The housekeeper's thread. */
 void gb_leases_expire(struct gb_core *core);
 uint64_t gb_leases_adopted(struct gb_leases *leases);
 
-/* Looks again at the leases that wait for their bytes. True while there are any. On the device's lane. */
+/* Polls the leases that wait for their bytes. Returns true while any wait. On the device's lane. */
 struct gb_core_device;
 bool gb_lease_again(struct gb_core_device *device);
-/* The same for those that wait for their importer's event. */
+/* As above, for leases that wait for their importer's event. */
 bool gb_leases_finish(struct gb_core_device *device);
 
 /* A lease. lease.c keeps leases and ends them, map.c grants one. */
@@ -71,12 +71,12 @@ void gb_holder_unref(struct gb_holder *holder); /* NULL is accepted */
 enum gb_lease_step {
     GB_LEASE_MAKING, /* it holds the bytes, and was not granted yet */
     GB_LEASE_LIVE,
-    GB_LEASE_FINISHING, /* it is to end, and its importer's event is not complete */
-    GB_LEASE_LEAVING,   /* the end is on its way to the database */
+    GB_LEASE_FINISHING, /* it ends when its importer's event is complete */
+    GB_LEASE_LEAVING,   /* the database stores the end */
     GB_LEASE_OVER
 };
 
-/* The durable part of one that writes, at its beginning and at its end. */
+/* The durable part of a lease for writing, at its beginning and at its end. */
 struct gb_lease_change {
     struct gb_transaction transaction; /* first */
     struct gb_lease *lease;
@@ -89,7 +89,7 @@ struct gb_lease {
     struct gb_core *core;
     struct gb_holder *holder;   /* a reference */
     struct gb_session *session; /* a reference */
-    struct gb_content *content; /* a reference until it is over */
+    struct gb_content *content; /* a reference until the end */
     struct gb_pin pin;          /* on the content */
     struct gb_name buffer;
     int64_t buffer_id;
@@ -110,7 +110,7 @@ struct gb_lease {
     /* The session's lock: */
     enum gb_lease_step step;
     bool granted;
-    bool cut; /* it is to end as soon as it is made */
+    bool cut; /* it ends as soon as it is made */
     enum gb_export_way way;
     int64_t since_us;
     uint64_t expires_ns; /* monotonic, from the grant on; 0: with its holder */
@@ -145,8 +145,8 @@ struct gb_lease *gb_lease_find(struct gb_core *core, int64_t id, struct gb_error
 /* lease.c. The caller names it no more, its leases live on. NULL is accepted. */
 void gb_holder_unref(struct gb_holder *holder);
 
-/* Withdraws a lease that is over or was not granted, gives everything back, finishes its call. Without locks; drops the
- * life's reference. */
+/* Withdraws a lease that has ended or was not granted, releases what it holds and finishes its call. Without locks;
+ * drops the reference of its life. */
 void gb_lease_over(struct gb_lease *lease);
 
 /* Starts the transaction of a lease for writing: how->validate_locked and the steps that follow it. */
@@ -155,7 +155,7 @@ void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how);
 void gb_lease_describe(const struct gb_buffer *buffer, enum gb_head head, struct gb_buffer_rec *ret);
 void gb_lease_apply_locked(struct gb_transaction *transaction, struct gb_buffer *buffer);
 
-/* How long it lives at most, from the grant on; 0: as long as its holder. */
+/* The longest time that it lives, from the grant on; 0: as long as its holder. */
 static inline uint64_t gb_lease_span_s(const struct gb_lease *lease) {
     return lease->pin.ttl_s > 0 ? lease->pin.ttl_s : lease->max_age_s;
 }

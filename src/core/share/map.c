@@ -116,7 +116,7 @@ static int publish_grant_locked(struct gb_lease *lease, struct gb_error *err) {
 
     if (lease->cut)
         return cut(err);
-    if (gb_lease_revoked(lease)) /* since the look at all leases */
+    if (gb_lease_revoked(lease)) /* since the last poll of all leases */
         return gb_error_set(err, GB_ERR_UNAUTHENTICATED, "the token has expired or was revoked meanwhile");
     lease->step = GB_LEASE_LIVE;
     lease->granted = true;
@@ -250,7 +250,7 @@ static int complete(struct gb_lease *lease, struct gb_error *err) {
     return done;
 }
 
-/* 1: it can be granted; 0: not yet, and *why says what would be the reason at the end; -1. */
+/* Returns 1 if the lease can be granted; 0: not yet, and *why is the error if its time ends now; -1. */
 static int ask(struct gb_lease *lease, struct gb_error *why, struct gb_error *err) {
     int r = complete(lease, err);
 
@@ -266,7 +266,7 @@ static int ask(struct gb_lease *lease, struct gb_error *why, struct gb_error *er
     return r;
 }
 
-/* True when it is over with the waiting. */
+/* Returns true if the lease waits no longer. */
 static bool look(struct gb_lease *lease) {
     struct gb_error why = GB_ERROR_INIT;
     struct gb_error err = GB_ERROR_INIT;
