@@ -16,24 +16,14 @@
 #include "base/hash.h"
 #include "fleet/records.h"
 
-static void etcd_login_done(struct gb_etcd_login *login);
-static void etcd_login_drop(struct gb_etcd *etcd, const struct gb_etcd_call *call);
-static bool etcd_login_is_over(int status, const char *text, size_t n);
-static void etcd_login_leave(struct gb_etcd *etcd, struct gb_etcd_call *call);
-static void etcd_login_wait(struct gb_etcd *etcd, struct gb_etcd_call *call);
-
 /* --- timer -------------------------------------------------------------------------------------------------------- */
 
 /* CLOCK_BOOTTIME continues while the machine sleeps, as leases do. */
-static uint64_t boot_ns(void) {
+uint64_t gb_boot_ms(void) {
     struct timespec now;
 
     clock_gettime(CLOCK_BOOTTIME, &now);
-    return (uint64_t)now.tv_sec * GB_NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
-uint64_t gb_boot_ms(void) {
-    return boot_ns() / GB_NS_PER_MS;
+    return ((uint64_t)now.tv_sec * GB_NS_PER_S + (uint64_t)now.tv_nsec) / GB_NS_PER_MS;
 }
 
 void gb_timer_clear(struct gb_timers *timers, struct gb_timer *timer) {
@@ -104,6 +94,150 @@ static const char *const hub_paths[] = {
 #define TIMEOUT_HEADER "Grpc-Timeout: 2S"
 #define LEADER_HEADER "Grpc-Metadata-hasleader: true"
 
+/* --- login -------------------------------------------------------------------------------------------------------- */
+
+static void resume(struct gb_etcd_call *call, const struct gb_error *err);
+
+#define TOTAL_MS 3000
+#define LOGIN_ANSWER_MAX (1u << 16)
+#define SPREAD_MS 1000 /* nodes whose tokens ended together log in within this time */
+
+int gb_etcd_login_init(struct gb_etcd_login *login, const char *user, struct gb_error *err) {
+    const char *colon = strchr(user, ':');
+    json_t *root;
+
+    if (!colon || colon == user)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a user of etcd is written NAME:PASSWORD");
+    root = json_pack("{s:s%, s:s}", "name", user, (size_t)(colon - user), "password", colon + 1);
+    login->body = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    return login->body ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet, or its user is not UTF-8");
+}
+
+static void login_done(struct gb_etcd_login *login) {
+    gb_http_client_cancel(&login->ask);
+    free(login->body);
+    free(login->header);
+}
+
+/* --- those that wait ---------------------------------------------------------------------------------------------- */
+
+static void login_end(struct gb_etcd *etcd, const struct gb_error *err) {
+    struct gb_etcd_call *call;
+
+    etcd->login.open = false;
+    while ((call = etcd->login.waiting)) {
+        etcd->login.waiting = call->next_waiting;
+        call->waits = false;
+        resume(call, err);
+    }
+}
+
+/* The cancelled call no longer waits for a token. */
+static void login_leave(struct gb_etcd *etcd, struct gb_etcd_call *call) {
+    struct gb_etcd_call **at = &etcd->login.waiting;
+
+    if (!call->waits)
+        return;
+    while (*at && *at != call)
+        at = &(*at)->next_waiting;
+    if (*at)
+        *at = call->next_waiting;
+    call->waits = false;
+}
+
+/* --- logging in --------------------------------------------------------------------------------------------------- */
+
+/* The token of an answer as a header, or NULL. */
+static char *header_of(const struct gb_http_ask *ask) {
+    json_t *root = ask->status == 200 ? json_loads(ask->answer ? ask->answer : "", 0, NULL) : NULL;
+    const char *token = json_string_value(json_object_get(root, "token"));
+    char *header = NULL;
+
+    if (token && strpbrk(token, "\r\n") == NULL && asprintf(&header, "Authorization: %s", token) < 0)
+        header = NULL;
+    json_decref(root);
+    return header;
+}
+
+static void login_on_answer(struct gb_http_ask *ask) {
+    struct gb_etcd_login *login = gb_container_of(ask, struct gb_etcd_login, ask);
+    struct gb_etcd *etcd = gb_container_of(login, struct gb_etcd, login);
+    struct gb_error err = GB_ERROR_INIT;
+    char why[160] = "";
+
+    login->header = header_of(ask);
+    login->header_number++;
+    if (!login->header) {
+        if (ask->status > 0)
+            (void)gb_refusal_read(ask->answer ? ask->answer : "", ask->bytes, why, sizeof(why));
+        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "%s does not let the user in: %s",
+                     etcd->endpoints[login->endpoint], ask->status > 0 ? why : ask->why);
+        login->endpoint = (login->endpoint + 1) % etcd->count;
+    }
+    free(ask->answer);
+    ask->answer = NULL;
+    login->again_ms = gb_boot_ms() + SPREAD_MS;
+    login_end(etcd, login->header ? NULL : &err);
+}
+
+static void begin(void *arg) {
+    struct gb_etcd *etcd = arg;
+    struct gb_etcd_login *login = &etcd->login;
+    struct gb_error err = GB_ERROR_INIT;
+
+    snprintf(login->url, sizeof(login->url), "%s/v3/auth/authenticate", etcd->endpoints[login->endpoint]);
+    login->ask = (struct gb_http_ask){.method = "POST", .url = login->url, .body = login->body};
+    login->ask.body_bytes = strlen(login->body);
+    login->ask.connect_ms = CONNECT_MS;
+    login->ask.total_ms = TOTAL_MS;
+    login->ask.answer_max = LOGIN_ANSWER_MAX;
+    login->ask.done = login_on_answer;
+    if (gb_fleet_http_start(etcd->client, &login->ask, &err) < 0)
+        login_end(etcd, &err);
+}
+
+/* The call continues, or fails, when the login has ended. */
+static void login_wait(struct gb_etcd *etcd, struct gb_etcd_call *call) {
+    struct gb_etcd_login *login = &etcd->login;
+    uint64_t now = gb_boot_ms();
+    uint32_t chance = 0;
+
+    call->waits = true;
+    call->next_waiting = login->waiting;
+    login->waiting = call;
+    if (login->open)
+        return;
+    login->open = true;
+    /* Checking a password costs etcd 50 ms of a core: repeated logins are spread. */
+    if (login->again_ms > 0)
+        gb_random(&chance, sizeof(chance), NULL);
+    now = login->again_ms > now ? login->again_ms : now;
+    gb_timer_set(etcd->timers, &login->timer, now + chance % SPREAD_MS, begin, etcd);
+}
+
+/* --- its end ------------------------------------------------------------------------------------------------------ */
+
+/* Whether an answer says that the token is no longer valid. */
+static bool login_has_ended(int status, const char *text, size_t n) {
+    char why[160];
+
+    if (status == 401)
+        return true;
+    if (status != 400)
+        return false;
+    (void)gb_refusal_read(text, n, why, sizeof(why));
+    return strstr(why, "auth token") || strstr(why, "auth store is old") || strstr(why, "user name is empty");
+}
+
+/* Several calls may carry the same invalid token: only the first drops it. */
+static void login_drop(struct gb_etcd *etcd, const struct gb_etcd_call *call) {
+    if (etcd->login.header && call->header_used == etcd->login.header_number) {
+        free(etcd->login.header);
+        etcd->login.header = NULL;
+    }
+}
+
 /* --- endpoints ---------------------------------------------------------------------------------------------------- */
 
 static int add_endpoint(struct gb_etcd *etcd, const char *text, size_t n, struct gb_error *err) {
@@ -145,7 +279,7 @@ int gb_etcd_init(struct gb_etcd *etcd, const char *endpoints, struct gb_http_cli
 void gb_etcd_done(struct gb_etcd *etcd) {
     while (etcd->count > 0)
         free(etcd->endpoints[--etcd->count]);
-    etcd_login_done(&etcd->login);
+    login_done(&etcd->login);
     free(etcd->as);
     free(etcd->authorization);
 }
@@ -311,7 +445,7 @@ static int attempt(struct gb_etcd_call *call) {
     unsigned total = call->deadline_ms > now ? (unsigned)(call->deadline_ms - now) : 0;
 
     if (etcd->login.body && !etcd->login.header) {
-        etcd_login_wait(etcd, call);
+        login_wait(etcd, call);
         return 0;
     }
     if (left == 0 || total == 0)
@@ -392,7 +526,7 @@ static int read_answer(struct gb_etcd_call *call) {
 }
 
 /* The call has waited for a token. err: why the login failed, or NULL. */
-static void etcd_go_on(struct gb_etcd_call *call, const struct gb_error *err) {
+static void resume(struct gb_etcd_call *call, const struct gb_error *err) {
     if (err)
         call->error = *err;
     else if (attempt(call) == 0)
@@ -405,13 +539,13 @@ static bool log_in_again(struct gb_etcd_call *call) {
     struct gb_http_ask *ask = &call->ask;
 
     if (!call->etcd->login.body || call->logged_in_again ||
-        !etcd_login_is_over(ask->status, ask->answer ? ask->answer : "", ask->bytes))
+        !login_has_ended(ask->status, ask->answer ? ask->answer : "", ask->bytes))
         return false;
     free(ask->answer);
     ask->answer = NULL;
     call->logged_in_again = true;
     call->attempts--;
-    etcd_login_drop(call->etcd, call);
+    login_drop(call->etcd, call);
     if (attempt(call) < 0)
         fail(call);
     return true;
@@ -514,152 +648,10 @@ void gb_etcd_send(struct gb_etcd *etcd, struct gb_etcd_call *call, enum gb_etcd_
 void gb_etcd_cancel(struct gb_etcd_call *call) {
     if (!call->open)
         return;
-    etcd_login_leave(call->etcd, call);
+    login_leave(call->etcd, call);
     gb_http_client_cancel(&call->ask);
     gb_timer_clear(call->etcd->timers, &call->timer);
     free(call->body);
     call->body = NULL;
     call->open = false;
-}
-
-/* --- login -------------------------------------------------------------------------------------------------------- */
-
-#define TOTAL_MS 3000
-#define LOGIN_ANSWER_MAX (1u << 16)
-#define SPREAD_MS 1000 /* nodes whose tokens ended together log in within this time */
-
-int gb_etcd_login_init(struct gb_etcd_login *login, const char *user, struct gb_error *err) {
-    const char *colon = strchr(user, ':');
-    json_t *root;
-
-    if (!colon || colon == user)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a user of etcd is written NAME:PASSWORD");
-    root = json_pack("{s:s%, s:s}", "name", user, (size_t)(colon - user), "password", colon + 1);
-    login->body = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    return login->body ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "no memory for the fleet, or its user is not UTF-8");
-}
-
-static void etcd_login_done(struct gb_etcd_login *login) {
-    gb_http_client_cancel(&login->ask);
-    free(login->body);
-    free(login->header);
-}
-
-/* --- those that wait ---------------------------------------------------------------------------------------------- */
-
-static void login_end(struct gb_etcd *etcd, const struct gb_error *err) {
-    struct gb_etcd_call *call;
-
-    etcd->login.open = false;
-    while ((call = etcd->login.waiting)) {
-        etcd->login.waiting = call->next_waiting;
-        call->waits = false;
-        etcd_go_on(call, err);
-    }
-}
-
-/* The cancelled call no longer waits for a token. */
-static void etcd_login_leave(struct gb_etcd *etcd, struct gb_etcd_call *call) {
-    struct gb_etcd_call **at = &etcd->login.waiting;
-
-    if (!call->waits)
-        return;
-    while (*at && *at != call)
-        at = &(*at)->next_waiting;
-    if (*at)
-        *at = call->next_waiting;
-    call->waits = false;
-}
-
-/* --- logging in --------------------------------------------------------------------------------------------------- */
-
-/* The token of an answer as a header, or NULL. */
-static char *header_of(const struct gb_http_ask *ask) {
-    json_t *root = ask->status == 200 ? json_loads(ask->answer ? ask->answer : "", 0, NULL) : NULL;
-    const char *token = json_string_value(json_object_get(root, "token"));
-    char *header = NULL;
-
-    if (token && strpbrk(token, "\r\n") == NULL && asprintf(&header, "Authorization: %s", token) < 0)
-        header = NULL;
-    json_decref(root);
-    return header;
-}
-
-static void login_on_answer(struct gb_http_ask *ask) {
-    struct gb_etcd_login *login = gb_container_of(ask, struct gb_etcd_login, ask);
-    struct gb_etcd *etcd = gb_container_of(login, struct gb_etcd, login);
-    struct gb_error err = GB_ERROR_INIT;
-    char why[160] = "";
-
-    login->header = header_of(ask);
-    login->header_number++;
-    if (!login->header) {
-        if (ask->status > 0)
-            (void)gb_refusal_read(ask->answer ? ask->answer : "", ask->bytes, why, sizeof(why));
-        gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "%s does not let the user in: %s",
-                     etcd->endpoints[login->endpoint], ask->status > 0 ? why : ask->why);
-        login->endpoint = (login->endpoint + 1) % etcd->count;
-    }
-    free(ask->answer);
-    ask->answer = NULL;
-    login->again_ms = gb_boot_ms() + SPREAD_MS;
-    login_end(etcd, login->header ? NULL : &err);
-}
-
-static void begin(void *arg) {
-    struct gb_etcd *etcd = arg;
-    struct gb_etcd_login *login = &etcd->login;
-    struct gb_error err = GB_ERROR_INIT;
-
-    snprintf(login->url, sizeof(login->url), "%s/v3/auth/authenticate", etcd->endpoints[login->endpoint]);
-    login->ask = (struct gb_http_ask){.method = "POST", .url = login->url, .body = login->body};
-    login->ask.body_bytes = strlen(login->body);
-    login->ask.connect_ms = CONNECT_MS;
-    login->ask.total_ms = TOTAL_MS;
-    login->ask.answer_max = LOGIN_ANSWER_MAX;
-    login->ask.done = login_on_answer;
-    if (gb_fleet_http_start(etcd->client, &login->ask, &err) < 0)
-        login_end(etcd, &err);
-}
-
-/* The call continues, or fails, when the login has ended. */
-static void etcd_login_wait(struct gb_etcd *etcd, struct gb_etcd_call *call) {
-    struct gb_etcd_login *login = &etcd->login;
-    uint64_t now = gb_boot_ms();
-    uint32_t chance = 0;
-
-    call->waits = true;
-    call->next_waiting = login->waiting;
-    login->waiting = call;
-    if (login->open)
-        return;
-    login->open = true;
-    /* Checking a password costs etcd 50 ms of a core: repeated logins are spread. */
-    if (login->again_ms > 0)
-        gb_random(&chance, sizeof(chance), NULL);
-    now = login->again_ms > now ? login->again_ms : now;
-    gb_timer_set(etcd->timers, &login->timer, now + chance % SPREAD_MS, begin, etcd);
-}
-
-/* --- its end ------------------------------------------------------------------------------------------------------ */
-
-/* Whether an answer says that the token is no longer valid. */
-static bool etcd_login_is_over(int status, const char *text, size_t n) {
-    char why[160];
-
-    if (status == 401)
-        return true;
-    if (status != 400)
-        return false;
-    (void)gb_refusal_read(text, n, why, sizeof(why));
-    return strstr(why, "auth token") || strstr(why, "auth store is old") || strstr(why, "user name is empty");
-}
-
-/* Several calls may carry the same invalid token: only the first drops it. */
-static void etcd_login_drop(struct gb_etcd *etcd, const struct gb_etcd_call *call) {
-    if (etcd->login.header && call->header_used == etcd->login.header_number) {
-        free(etcd->login.header);
-        etcd->login.header = NULL;
-    }
 }

@@ -34,9 +34,6 @@ uint64_t gb_timers_run(struct gb_timers *timers, uint64_t most_ms);
 
 /* The login of a user at etcd: the token that calls carry, and its renewal when etcd no longer accepts it. */
 
-struct gb_etcd;
-struct gb_etcd_call;
-
 struct gb_etcd_login {
     char *body;                   /* of the request; NULL: etcd needs no login */
     char *header;                 /* "Authorization: TOKEN"; NULL: no valid token */

@@ -17,15 +17,21 @@
 #define USABLE_MS (600 * 1000) /* both, while the directory does not answer */
 #define OPEN_MAX 64
 
+/* How an entry begins. */
+struct stamp {
+    const char *key;
+    uint64_t at_ms; /* when it was read */
+};
+
 struct entry {
+    struct stamp stamp;
     struct gb_fleet_session session;
     bool gone; /* the directory no longer has it: only the epoch counts */
-    uint64_t at_ms;
 };
 
 struct node_entry {
+    struct stamp stamp;
     struct gb_fleet_node node;
-    uint64_t at_ms;
     uint64_t gone_ms; /* since when the node is away; 0: it is alive */
 };
 
@@ -92,28 +98,17 @@ static uint64_t find_cache_epoch(struct gb_find_cache *cache, const struct gb_na
     return entry ? entry->session.epoch : 0;
 }
 
-static void drop_oldest_session(struct gb_find_cache *cache) {
-    struct entry *oldest = NULL;
-    struct entry *one;
+/* Makes room in a full map. */
+static void drop_oldest(struct gb_map *map, size_t max) {
+    struct stamp *oldest = NULL;
+    struct stamp *one;
     size_t at = 0;
 
-    while ((one = gb_map_next(&cache->sessions, &at)))
+    while (map->count >= max && (one = gb_map_next(map, &at)))
         if (!oldest || one->at_ms < oldest->at_ms)
             oldest = one;
     if (oldest)
-        free(gb_map_take(&cache->sessions, oldest->session.name.s));
-}
-
-static void drop_oldest_node(struct gb_find_cache *cache) {
-    struct node_entry *oldest = NULL;
-    struct node_entry *one;
-    size_t at = 0;
-
-    while ((one = gb_map_next(&cache->nodes, &at)))
-        if (!oldest || one->at_ms < oldest->at_ms)
-            oldest = one;
-    if (oldest)
-        free(gb_map_take(&cache->nodes, oldest->node.name.s));
+        free(gb_map_take(map, oldest->key));
 }
 
 /* Without memory, the session is not cached. */
@@ -121,20 +116,20 @@ static void cache_session(struct gb_find_cache *cache, const struct gb_fleet_ses
     struct entry *entry = gb_map_get(&cache->sessions, session->name.s);
 
     if (!entry) {
-        if (cache->sessions.count >= SESSIONS_MAX)
-            drop_oldest_session(cache);
+        drop_oldest(&cache->sessions, SESSIONS_MAX);
         entry = calloc(1, sizeof(*entry));
         if (!entry)
             return;
         entry->session.name = session->name;
-        if (gb_map_put(&cache->sessions, entry->session.name.s, entry) < 0) {
+        entry->stamp.key = entry->session.name.s;
+        if (gb_map_put(&cache->sessions, entry->stamp.key, entry) < 0) {
             free(entry);
             return;
         }
     }
     entry->session = *session;
     entry->gone = false;
-    entry->at_ms = gb_boot_ms();
+    entry->stamp.at_ms = gb_boot_ms();
 }
 
 static void cache_node(struct gb_find_cache *cache, const struct gb_fleet_node *node) {
@@ -142,24 +137,24 @@ static void cache_node(struct gb_find_cache *cache, const struct gb_fleet_node *
     uint64_t now = gb_boot_ms();
 
     if (!entry) {
-        if (cache->nodes.count >= NODES_MAX)
-            drop_oldest_node(cache);
+        drop_oldest(&cache->nodes, NODES_MAX);
         entry = calloc(1, sizeof(*entry));
         if (!entry)
             return;
         entry->node.name = node->name;
-        if (gb_map_put(&cache->nodes, entry->node.name.s, entry) < 0) {
+        entry->stamp.key = entry->node.name.s;
+        if (gb_map_put(&cache->nodes, entry->stamp.key, entry) < 0) {
             free(entry);
             return;
         }
-        entry->at_ms = now;
+        entry->stamp.at_ms = now;
     }
     if (node->alive)
         entry->gone_ms = 0;
     else if (entry->gone_ms == 0)
-        entry->gone_ms = entry->at_ms; /* it was alive then, or is new here */
+        entry->gone_ms = entry->stamp.at_ms; /* it was alive then, or is new here */
     entry->node = *node;
-    entry->at_ms = now;
+    entry->stamp.at_ms = now;
 }
 
 static uint64_t absent_s(const struct node_entry *entry) {
@@ -183,7 +178,7 @@ static bool cache_lookup(struct gb_find_cache *cache, const struct gb_name *sess
     if (!entry || entry->gone)
         return false;
     node = gb_map_get(&cache->nodes, entry->session.node.s);
-    if (!node || now - entry->at_ms >= session_ms || now - node->at_ms >= node_ms)
+    if (!node || now - entry->stamp.at_ms >= session_ms || now - node->stamp.at_ms >= node_ms)
         return false;
     *ret = entry->session;
     *ret_owner = node->node;
@@ -290,7 +285,6 @@ static void on_replicas(struct gb_etcd_call *call) {
 /* While the owner is away, its holders are read too. */
 static void found(struct flight *flight) {
     struct gb_fleet *fleet = flight->job.fleet;
-    char key[GB_FLEET_KEY_SIZE];
     struct gb_txn txn = {0};
     size_t i;
 
@@ -300,10 +294,8 @@ static void found(struct flight *flight) {
     }
     gb_fleet_read_meta(fleet, &txn, !flight->by_majority);
     for (i = 0; i < flight->found.holder_count; i++) {
-        gb_fleet_key(fleet, "nodes", flight->found.holders[i].node.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->by_majority);
-        gb_fleet_key(fleet, "alive", flight->found.holders[i].node.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->by_majority);
+        gb_fleet_get(fleet, &txn, "nodes", flight->found.holders[i].node.s, NULL, !flight->by_majority);
+        gb_fleet_get(fleet, &txn, "alive", flight->found.holders[i].node.s, NULL, !flight->by_majority);
     }
     gb_job_txn(&flight->job, &txn, flight->by_majority ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, on_replicas);
 }
@@ -326,7 +318,6 @@ static void absent(struct flight *flight) {
 static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *call)) {
     struct gb_fleet *fleet = flight->job.fleet;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     if (flight->by_majority) { /* a later ask must not get an earlier answer */
         pthread_mutex_lock(&fleet->lock);
@@ -334,13 +325,10 @@ static void read_both(struct flight *flight, void (*done)(struct gb_etcd_call *c
         pthread_mutex_unlock(&fleet->lock);
     }
     gb_fleet_read_meta(fleet, &txn, !flight->by_majority);
-    gb_fleet_key(fleet, "sessions", flight->session.s, NULL, key);
-    gb_fleet_get(&txn, key, !flight->by_majority);
+    gb_fleet_get(fleet, &txn, "sessions", flight->session.s, NULL, !flight->by_majority);
     if (flight->guess.s[0]) {
-        gb_fleet_key(fleet, "nodes", flight->guess.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->by_majority);
-        gb_fleet_key(fleet, "alive", flight->guess.s, NULL, key);
-        gb_fleet_get(&txn, key, !flight->by_majority);
+        gb_fleet_get(fleet, &txn, "nodes", flight->guess.s, NULL, !flight->by_majority);
+        gb_fleet_get(fleet, &txn, "alive", flight->guess.s, NULL, !flight->by_majority);
     }
     gb_job_txn(&flight->job, &txn, flight->by_majority ? GB_ETCD_MAJORITY : GB_ETCD_MEMBER, done);
 }
@@ -366,7 +354,7 @@ static bool knows_owner(struct flight *flight) {
 
     pthread_mutex_lock(&fleet->lock);
     entry = gb_map_get(&fleet->finds->nodes, flight->guess.s);
-    knows = !flight->linearizable && entry && gb_boot_ms() - entry->at_ms < NODE_FRESH_MS;
+    knows = !flight->linearizable && entry && gb_boot_ms() - entry->stamp.at_ms < NODE_FRESH_MS;
     if (knows)
         flight->owner = entry->node;
     flight->borrowed = knows;

@@ -322,8 +322,7 @@ static void start_ordering(struct gb_job *job) {
     gb_fleet_key(fleet, "alive", o->node.s, NULL, key);
     gb_txn_compare_there(&txn, key);
     snprintf(id, sizeof(id), "%016" PRIx64, number);
-    gb_fleet_key(fleet, "ctl", o->node.s, id, key);
-    gb_txn_put(&txn, key, o->record, o->lease);
+    gb_fleet_put(fleet, &txn, "ctl", o->node.s, id, o->record, o->lease);
     job->call.done = on_written;
     gb_etcd_send(&fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(&txn), job->deadline_ms, true, GB_ETCD_MAJORITY);
 }
@@ -410,14 +409,8 @@ static void ask_hub(struct gb_fleet *fleet) {
 static void ask_directory(struct gb_fleet *fleet) {
     struct gb_txn_range range = {.limit = ORDERS_MAX, .serializable = true};
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
 
-    gb_fleet_key(fleet, "ctl", fleet->own.name.s, "", key);
-    gb_prefix_end(key, end, sizeof(end));
-    range.key = key;
-    range.end = end;
-    gb_txn_get(&txn, &range);
+    gb_fleet_get_all(fleet, &txn, range, "", "ctl", fleet->own.name.s, "");
     gb_etcd_send(&fleet->etcd, &fleet->orders.call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS,
                  true, GB_ETCD_MEMBER);
 }
@@ -714,17 +707,15 @@ static void on_made(struct gb_etcd_call *call) {
 static int make_meta(struct gb_fleet *fleet, struct making *making, struct gb_error *err) {
     struct gb_etcd_call call = {.arg = making, .done = on_made};
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char value[80];
 
     if (make_uuid(making->uuid, err) < 0)
         return -1;
-    gb_fleet_key(fleet, "meta", NULL, NULL, key);
     snprintf(value, sizeof(value), "{\"uuid\":\"%s\",\"schema\":1}", making->uuid);
-    gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
-    gb_txn_put(&txn, key, value, 0);
+    gb_fleet_compare(fleet, &txn, "meta", NULL, NULL, GB_TXN_CREATED, 0);
+    gb_fleet_put(fleet, &txn, "meta", NULL, NULL, value, 0);
     gb_txn_else(&txn);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_read_meta(fleet, &txn, false);
     gb_etcd_send(&fleet->etcd, &call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + 2 * GB_ETCD_TOTAL_MS, true,
                  GB_ETCD_PROBE);
     while (call.open)

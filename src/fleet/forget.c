@@ -25,7 +25,6 @@ static int64_t tombstone_lease(void) {
 static int put_tombstone(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session,
                          int64_t lease, int64_t revision, struct gb_error *err) {
     struct gb_fleet_session tombstone = *session;
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
 
     tombstone.deleted = true;
@@ -34,11 +33,9 @@ static int put_tombstone(const struct gb_fleet *fleet, struct gb_txn *txn, const
     if (!text)
         return -1;
     gb_fleet_compare_meta(fleet, txn);
-    gb_fleet_key(fleet, "sessions", session->name.s, NULL, key);
-    gb_txn_compare(txn, GB_TXN_MODIFIED, key, revision);
-    gb_txn_put(txn, key, text, lease);
-    gb_fleet_key(fleet, "owned", session->node.s, session->name.s, key);
-    gb_txn_delete(txn, key);
+    gb_fleet_compare(fleet, txn, "sessions", session->name.s, NULL, GB_TXN_MODIFIED, revision);
+    gb_fleet_put(fleet, txn, "sessions", session->name.s, NULL, text, lease);
+    gb_fleet_delete(fleet, txn, "owned", session->node.s, session->name.s);
     gb_tenant_erase(fleet, txn, &session->tenant, session->name.s);
     free(text);
     return 0;
@@ -66,10 +63,6 @@ static int add(struct gb_fleet *fleet, const struct gb_name *session, const char
     *at = one;
     pthread_mutex_unlock(&fleet->lock);
     return 0;
-}
-
-static int unregister_add(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
-    return add(fleet, session, claim, made, false, 0);
 }
 
 /* missing: also counts records that are kept if their session turns up. */
@@ -171,16 +164,11 @@ static void on_unregistered(struct gb_etcd_call *call) {
 
 void gb_delete_session(const struct gb_fleet *fleet, struct gb_txn *txn, const char *node,
                        const struct gb_fleet_session *session, int64_t revision) {
-    char session_key[GB_FLEET_KEY_SIZE];
-    char owned_key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "sessions", session->name.s, NULL, session_key);
-    gb_fleet_key(fleet, "owned", node, session->name.s, owned_key);
     gb_fleet_compare_meta(fleet, txn);
-    gb_txn_compare(txn, GB_TXN_MODIFIED, session_key, revision);
+    gb_fleet_compare(fleet, txn, "sessions", session->name.s, NULL, GB_TXN_MODIFIED, revision);
     if (revision > 0)
-        gb_txn_delete(txn, session_key);
-    gb_txn_delete(txn, owned_key);
+        gb_fleet_delete(fleet, txn, "sessions", session->name.s, NULL);
+    gb_fleet_delete(fleet, txn, "owned", node, session->name.s);
     gb_tenant_erase(fleet, txn, &session->tenant, session->name.s);
 }
 
@@ -208,7 +196,6 @@ static void make_tombstone(struct gb_fleet *fleet, struct gb_etcd_call *call) {
 static void unregister_give_back(struct gb_fleet *fleet) {
     struct gb_fleet_session former = fleet->sweep_record;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
 
     former.node = former.former.node;
@@ -222,15 +209,11 @@ static void unregister_give_back(struct gb_fleet *fleet) {
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "alive", former.node.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
-    gb_fleet_key(fleet, "sessions", former.name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, fleet->sweep_revision);
-    gb_txn_put(&txn, key, text, 0);
-    gb_fleet_key(fleet, "owned", former.node.s, former.name.s, key);
-    gb_txn_put(&txn, key, "", 0);
-    gb_fleet_key(fleet, "owned", fleet->own.name.s, former.name.s, key);
-    gb_txn_delete(&txn, key);
+    gb_fleet_compare(fleet, &txn, "alive", former.node.s, NULL, GB_TXN_CREATED, 0);
+    gb_fleet_compare(fleet, &txn, "sessions", former.name.s, NULL, GB_TXN_MODIFIED, fleet->sweep_revision);
+    gb_fleet_put(fleet, &txn, "sessions", former.name.s, NULL, text, 0);
+    gb_fleet_put(fleet, &txn, "owned", former.node.s, former.name.s, "", 0);
+    gb_fleet_delete(fleet, &txn, "owned", fleet->own.name.s, former.name.s);
     free(text);
     send(fleet, &txn, on_unregistered);
 }
@@ -249,11 +232,9 @@ static void on_former(struct gb_etcd_call *call) {
 
 static void read_former(struct gb_fleet *fleet) {
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "alive", fleet->sweep_record.former.node.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(fleet, &txn, "alive", fleet->sweep_record.former.node.s, NULL, false);
     send(fleet, &txn, on_former);
 }
 
@@ -281,7 +262,6 @@ static void on_marked(struct gb_etcd_call *call) {
 static void release(struct gb_fleet *fleet) {
     struct gb_fleet_session *there = &fleet->sweep_record;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
 
     there->released = true;
@@ -291,9 +271,8 @@ static void release(struct gb_fleet *fleet) {
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "sessions", there->name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, fleet->sweep_revision);
-    gb_txn_put(&txn, key, text, 0);
+    gb_fleet_compare(fleet, &txn, "sessions", there->name.s, NULL, GB_TXN_MODIFIED, fleet->sweep_revision);
+    gb_fleet_put(fleet, &txn, "sessions", there->name.s, NULL, text, 0);
     free(text);
     send(fleet, &txn, on_marked);
 }
@@ -361,7 +340,6 @@ static struct gb_unregister *next_due(struct gb_fleet *fleet) {
 void gb_unregister_sweep(struct gb_fleet *fleet) {
     struct gb_unregister *one;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     if (fleet->sweep.open || !fleet->member.held)
         return;
@@ -369,8 +347,7 @@ void gb_unregister_sweep(struct gb_fleet *fleet) {
     if (!one)
         return;
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "sessions", one->session.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(fleet, &txn, "sessions", one->session.s, NULL, false);
     send(fleet, &txn, on_sweep_read);
 }
 
@@ -391,7 +368,7 @@ static void sweep_soon(struct gb_fleet *fleet) {
 
 void gb_fleet_unregister(struct gb_fleet *fleet, const struct gb_name *session, const char *claim, bool made) {
     /* Without memory, the record stays until this node restarts and reconciles. */
-    if (unregister_add(fleet, session, claim, made) == 0)
+    if (add(fleet, session, claim, made, false, 0) == 0)
         sweep_soon(fleet);
 }
 
@@ -416,11 +393,8 @@ struct forgetting {
 static void forget_page(struct forgetting *f);
 
 static void compare_gone(struct forgetting *f, struct gb_txn *txn) {
-    char key[GB_FLEET_KEY_SIZE];
-
     gb_fleet_compare_meta(f->job.fleet, txn);
-    gb_fleet_key(f->job.fleet, "alive", f->node.s, NULL, key);
-    gb_txn_compare(txn, GB_TXN_CREATED, key, 0);
+    gb_fleet_compare(f->job.fleet, txn, "alive", f->node.s, NULL, GB_TXN_CREATED, 0);
 }
 
 static void on_node_deleted(struct gb_etcd_call *call) {
@@ -439,8 +413,7 @@ static void delete_node(struct forgetting *f) {
     char key[GB_FLEET_KEY_SIZE];
 
     compare_gone(f, &txn);
-    gb_fleet_key(f->job.fleet, "nodes", f->node.s, NULL, key);
-    gb_txn_delete(&txn, key);
+    gb_fleet_delete(f->job.fleet, &txn, "nodes", f->node.s, NULL);
     gb_fleet_key(f->job.fleet, "ctl", f->node.s, "", key);
     gb_txn_delete_below(&txn, key);
     gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_node_deleted);
@@ -464,21 +437,16 @@ static void on_page_deleted(struct gb_etcd_call *call) {
 
 static void delete_page(struct forgetting *f) {
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     size_t i;
 
     compare_gone(f, &txn);
-    for (i = 0; i < f->count; i++) {
-        gb_fleet_key(f->job.fleet, "sessions", f->names[i].s, NULL, key);
+    for (i = 0; i < f->count; i++)
         if (f->revision[i] > 0)
-            gb_txn_compare(&txn, GB_TXN_MODIFIED, key, f->revision[i]);
-    }
+            gb_fleet_compare(f->job.fleet, &txn, "sessions", f->names[i].s, NULL, GB_TXN_MODIFIED, f->revision[i]);
     for (i = 0; i < f->count; i++) {
-        gb_fleet_key(f->job.fleet, "sessions", f->names[i].s, NULL, key);
         if (f->revision[i] > 0)
-            gb_txn_delete(&txn, key);
-        gb_fleet_key(f->job.fleet, "owned", f->node.s, f->names[i].s, key);
-        gb_txn_delete(&txn, key);
+            gb_fleet_delete(f->job.fleet, &txn, "sessions", f->names[i].s, NULL);
+        gb_fleet_delete(f->job.fleet, &txn, "owned", f->node.s, f->names[i].s);
         if (f->revision[i] > 0)
             gb_tenant_erase(f->job.fleet, &txn, &f->tenants[i], f->names[i].s);
     }
@@ -506,13 +474,11 @@ static void on_page_records(struct gb_etcd_call *call) {
 
 static void read_page_records(struct forgetting *f) {
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     size_t i;
 
     gb_fleet_read_meta(f->job.fleet, &txn, false);
     for (i = 0; i < f->count; i++) {
-        gb_fleet_key(f->job.fleet, "sessions", f->names[i].s, NULL, key);
-        gb_fleet_get(&txn, key, false);
+        gb_fleet_get(f->job.fleet, &txn, "sessions", f->names[i].s, NULL, false);
     }
     gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_page_records);
 }
@@ -550,19 +516,11 @@ static void forget_page(struct forgetting *f) {
     struct gb_fleet *fleet = f->job.fleet;
     struct gb_txn_range owned = {.limit = FORGET_PAGE, .keys_only = true};
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "nodes", f->node.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    gb_fleet_key(fleet, "alive", f->node.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    gb_fleet_key(fleet, "owned", f->node.s, "", key);
-    gb_prefix_end(key, end, sizeof(end));
-    owned.key = key;
-    owned.end = end;
-    gb_txn_get(&txn, &owned);
+    gb_fleet_get(fleet, &txn, "nodes", f->node.s, NULL, false);
+    gb_fleet_get(fleet, &txn, "alive", f->node.s, NULL, false);
+    gb_fleet_get_all(fleet, &txn, owned, "", "owned", f->node.s, "");
     gb_job_txn(&f->job, &txn, GB_ETCD_MAJORITY, on_forget_page);
 }
 
@@ -639,13 +597,11 @@ static void on_lease(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = b->job.fleet;
     struct gb_error err = call->error;
     struct gb_txn txn = {0};
-    char alive_key[GB_FLEET_KEY_SIZE];
 
-    gb_fleet_key(fleet, "alive", b->session.node.s, NULL, alive_key);
     if (err.code == GB_OK && call->refusal != 0)
         gb_error_set(&err, GB_ERR_DIRECTORY_UNAVAILABLE, "the directory gives no lease; try again");
     if (err.code == GB_OK) {
-        gb_txn_compare(&txn, GB_TXN_CREATED, alive_key, 0);
+        gb_fleet_compare(fleet, &txn, "alive", b->session.node.s, NULL, GB_TXN_CREATED, 0);
         put_tombstone(fleet, &txn, &b->session, b->lease, b->revision, &err);
     }
     if (err.code != GB_OK) {
@@ -654,9 +610,8 @@ static void on_lease(struct gb_etcd_call *call) {
         return;
     }
     gb_txn_else(&txn);
-    gb_fleet_get(&txn, alive_key, false);
-    gb_fleet_key(fleet, "sessions", b->name.s, NULL, alive_key);
-    gb_fleet_get(&txn, alive_key, false);
+    gb_fleet_get(fleet, &txn, "alive", b->session.node.s, NULL, false);
+    gb_fleet_get(fleet, &txn, "sessions", b->name.s, NULL, false);
     b->job.call.done = on_tombstone;
     gb_etcd_send(&fleet->etcd, &b->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), b->job.deadline_ms, false,
                  GB_ETCD_MAJORITY);
@@ -689,7 +644,6 @@ static void on_tombstone_record(struct gb_etcd_call *call) {
     const struct gb_kvs *kvs = gb_txn_result(&call->txn, 1);
     struct gb_error err = GB_ERROR_INIT;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     if (gb_job_check(&b->job) < 0)
         return;
@@ -705,19 +659,16 @@ static void on_tombstone_record(struct gb_etcd_call *call) {
     }
     b->revision = kvs->items[0].mod_revision;
     gb_fleet_read_meta(b->job.fleet, &txn, false);
-    gb_fleet_key(b->job.fleet, "alive", b->session.node.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(b->job.fleet, &txn, "alive", b->session.node.s, NULL, false);
     gb_job_txn(&b->job, &txn, GB_ETCD_MAJORITY, on_tombstone_owner);
 }
 
 static void start_tombstone(struct gb_job *job) {
     struct tombstoning *b = gb_container_of(job, struct tombstoning, job);
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(job->fleet, &txn, false);
-    gb_fleet_key(job->fleet, "sessions", b->name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(job->fleet, &txn, "sessions", b->name.s, NULL, false);
     gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_tombstone_record);
 }
 

@@ -126,8 +126,6 @@ static bool check_peers(struct gb_fleet *fleet) {
     struct gb_peer_check *check = fleet->member.peer_check;
     struct gb_txn txn = {0};
     struct gb_txn_range range = {.limit = NODES_READ};
-    char key[GB_FLEET_KEY_SIZE];
-    char last[GB_FLEET_KEY_SIZE];
 
     if (!atomic_load(&fleet->starting))
         return false;
@@ -142,11 +140,7 @@ static bool check_peers(struct gb_fleet *fleet) {
         return true;
     check->fleet = fleet;
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "nodes", "", NULL, key);
-    gb_prefix_end(key, last, sizeof(last));
-    range.key = key;
-    range.end = last;
-    gb_txn_get(&txn, &range);
+    gb_fleet_get_all(fleet, &txn, range, "", "nodes", "", NULL);
     check->call.arg = check;
     check->call.done = on_nodes;
     gb_etcd_send(&fleet->etcd, &check->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), true,
@@ -210,7 +204,6 @@ void gb_member_publish(struct gb_fleet *fleet) {
     struct gb_fleet_alive now;
     struct gb_fleet_node node;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
 
     if (!m->held || m->write.open)
@@ -223,10 +216,9 @@ void gb_member_publish(struct gb_fleet *fleet) {
         return;
     m->published = now;
     m->published_ms = gb_boot_ms();
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
     gb_fleet_compare_meta(fleet, &txn);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, m->alive_revision);
-    gb_txn_put(&txn, key, text, (int64_t)fleet->own.uuid);
+    gb_fleet_compare(fleet, &txn, "alive", fleet->own.name.s, NULL, GB_TXN_MODIFIED, m->alive_revision);
+    gb_fleet_put(fleet, &txn, "alive", fleet->own.name.s, NULL, text, (int64_t)fleet->own.uuid);
     m->write.arg = fleet;
     m->write.done = on_published;
     gb_etcd_send(&fleet->etcd, &m->write, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), false,
@@ -237,7 +229,6 @@ void gb_member_publish(struct gb_fleet *fleet) {
 /* --- joining and renewing ----------------------------------------------------------------------------------------- */
 
 static void begin_join(void *arg);
-static void renew(void *arg);
 static void poll_records(struct gb_fleet *fleet);
 
 static uint64_t chance(uint64_t below) {
@@ -468,27 +459,92 @@ static void begin_join(void *arg) {
     struct gb_fleet *fleet = arg;
     struct gb_txn txn = {0};
     struct gb_txn_range owned = {.limit = 1, .keys_only = true};
-    char key[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
 
     fleet->etcd.cluster_id = 0;
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "nodes", fleet->own.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    gb_fleet_key(fleet, "owned", fleet->own.name.s, "", key);
-    gb_prefix_end(key, end, sizeof(end));
-    owned.key = key;
-    owned.end = end;
-    gb_txn_get(&txn, &owned);
+    gb_fleet_get(fleet, &txn, "nodes", fleet->own.name.s, NULL, false);
+    gb_fleet_get(fleet, &txn, "alive", fleet->own.name.s, NULL, false);
+    gb_fleet_get_all(fleet, &txn, owned, "", "owned", fleet->own.name.s, "");
     send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_join_read);
 }
 
-/* --- the test for a duplicate ------------------------------------------------------------------------------------- */
+/* --- writing the records ------------------------------------------------------------------------------------------ */
 
-static void grant(struct gb_fleet *fleet);
-static void enter(struct gb_fleet *fleet);
+static void on_entered(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+    struct gb_member *m = &fleet->member;
+    const struct gb_kvs *alive = gb_txn_result(&call->txn, 0);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (call->error.code != GB_OK) {
+        retry(fleet, GB_FLEET_ALONE, &call->error);
+        return;
+    }
+    if (call->refusal == 0 && call->txn.succeeded) {
+        m->alive_revision = call->txn.revision;
+    } else if (call->refusal == 0 && alive->count > 0 && whose(fleet, alive->items[0].value, &err) == 1) {
+        m->alive_revision = alive->items[0].mod_revision; /* the first answer was lost */
+    } else {
+        m->held = false; /* a record has changed: joins again, but not in a tight loop */
+        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + 100, begin_join, fleet);
+        return;
+    }
+    m->held = true;
+    m->published_ms = gb_boot_ms();
+    m->failing_ms = 0;
+    m->rotated = false;
+    poll_records(fleet);
+}
+
+static void enter(struct gb_fleet *fleet) {
+    struct gb_member *m = &fleet->member;
+    struct gb_fleet_node node;
+    struct gb_txn txn = {0};
+    struct gb_error err = GB_ERROR_INIT;
+    char *node_text;
+    char *alive_text;
+
+    member_describe(fleet, &m->published, &node);
+    node_text = gb_fleet_node_write(&node, m->old_node, &err);
+    alive_text = gb_fleet_alive_write(&m->published, m->old_alive, &err);
+    if (!node_text || !alive_text) {
+        free(node_text);
+        free(alive_text);
+        retry(fleet, GB_FLEET_ALONE, &err);
+        return;
+    }
+    gb_fleet_compare_meta(fleet, &txn);
+    gb_fleet_compare(fleet, &txn, "nodes", fleet->own.name.s, NULL, GB_TXN_MODIFIED, m->node_revision);
+    gb_fleet_compare(fleet, &txn, "alive", fleet->own.name.s, NULL, GB_TXN_MODIFIED, m->alive_revision);
+    if (!m->old_node || strcmp(m->old_node, node_text) != 0)
+        gb_fleet_put(fleet, &txn, "nodes", fleet->own.name.s, NULL, node_text, 0);
+    gb_fleet_put(fleet, &txn, "alive", fleet->own.name.s, NULL, alive_text, (int64_t)fleet->own.uuid);
+    gb_txn_else(&txn);
+    gb_fleet_get(fleet, &txn, "alive", fleet->own.name.s, NULL, false);
+    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_entered);
+    free(node_text);
+    free(alive_text);
+}
+
+static void on_granted(struct gb_etcd_call *call) {
+    struct gb_fleet *fleet = call->arg;
+
+    if (call->error.code != GB_OK) {
+        retry(fleet, GB_FLEET_ALONE, &call->error);
+    } else if (call->refusal != 0) { /* a duplicate was faster, or an answer was lost */
+        fleet->member.held = false;
+        begin_join(fleet);
+    } else {
+        extend_lease(fleet, call);
+        enter(fleet);
+    }
+}
+
+static void grant(struct gb_fleet *fleet) {
+    send(fleet, GB_ETCD_GRANT, gb_lease_grant_text((int64_t)fleet->own.uuid, fleet->member.ttl_s), on_granted);
+}
+
+/* --- the test for a duplicate ------------------------------------------------------------------------------------- */
 
 static void on_adopted(struct gb_etcd_call *call) {
     struct gb_fleet *fleet = call->arg;
@@ -595,86 +651,6 @@ static void ask_ttl(void *arg) {
     send(fleet, GB_ETCD_TIMETOLIVE, gb_lease_text((int64_t)fleet->own.uuid, true), on_ttl);
 }
 
-/* --- writing the records ------------------------------------------------------------------------------------------ */
-
-static void on_granted(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
-
-    if (call->error.code != GB_OK) {
-        retry(fleet, GB_FLEET_ALONE, &call->error);
-    } else if (call->refusal != 0) { /* a duplicate was faster, or an answer was lost */
-        fleet->member.held = false;
-        begin_join(fleet);
-    } else {
-        extend_lease(fleet, call);
-        enter(fleet);
-    }
-}
-
-static void grant(struct gb_fleet *fleet) {
-    send(fleet, GB_ETCD_GRANT, gb_lease_grant_text((int64_t)fleet->own.uuid, fleet->member.ttl_s), on_granted);
-}
-
-static void on_entered(struct gb_etcd_call *call) {
-    struct gb_fleet *fleet = call->arg;
-    struct gb_member *m = &fleet->member;
-    const struct gb_kvs *alive = gb_txn_result(&call->txn, 0);
-    struct gb_error err = GB_ERROR_INIT;
-
-    if (call->error.code != GB_OK) {
-        retry(fleet, GB_FLEET_ALONE, &call->error);
-        return;
-    }
-    if (call->refusal == 0 && call->txn.succeeded) {
-        m->alive_revision = call->txn.revision;
-    } else if (call->refusal == 0 && alive->count > 0 && whose(fleet, alive->items[0].value, &err) == 1) {
-        m->alive_revision = alive->items[0].mod_revision; /* the first answer was lost */
-    } else {
-        m->held = false; /* a record has changed: joins again, but not in a tight loop */
-        gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + 100, begin_join, fleet);
-        return;
-    }
-    m->held = true;
-    m->published_ms = gb_boot_ms();
-    m->failing_ms = 0;
-    m->rotated = false;
-    poll_records(fleet);
-}
-
-static void enter(struct gb_fleet *fleet) {
-    struct gb_member *m = &fleet->member;
-    struct gb_fleet_node node;
-    struct gb_txn txn = {0};
-    struct gb_error err = GB_ERROR_INIT;
-    char node_key[GB_FLEET_KEY_SIZE];
-    char alive_key[GB_FLEET_KEY_SIZE];
-    char *node_text;
-    char *alive_text;
-
-    member_describe(fleet, &m->published, &node);
-    node_text = gb_fleet_node_write(&node, m->old_node, &err);
-    alive_text = gb_fleet_alive_write(&m->published, m->old_alive, &err);
-    if (!node_text || !alive_text) {
-        free(node_text);
-        free(alive_text);
-        retry(fleet, GB_FLEET_ALONE, &err);
-        return;
-    }
-    gb_fleet_key(fleet, "nodes", fleet->own.name.s, NULL, node_key);
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, alive_key);
-    gb_fleet_compare_meta(fleet, &txn);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, node_key, m->node_revision);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, m->alive_revision);
-    if (!m->old_node || strcmp(m->old_node, node_text) != 0)
-        gb_txn_put(&txn, node_key, node_text, 0);
-    gb_txn_put(&txn, alive_key, alive_text, (int64_t)fleet->own.uuid);
-    gb_txn_else(&txn);
-    gb_fleet_get(&txn, alive_key, false);
-    send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_entered);
-    free(node_text);
-    free(alive_text);
-}
-
 /* --- renewing ----------------------------------------------------------------------------------------------------- */
 
 static void renew_later(struct gb_fleet *fleet) {
@@ -682,7 +658,7 @@ static void renew_later(struct gb_fleet *fleet) {
     uint64_t third = gb_member_third_ms(fleet);
 
     m->rotated = false;
-    gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + third - chance(third / 5), renew, fleet);
+    gb_timer_set(&fleet->timers, &m->timer, gb_boot_ms() + third - chance(third / 5), m->renew, fleet);
 }
 
 /* The directory did not answer. Renewals are tried until the lease has run out; other nodes see this one for as
@@ -704,7 +680,7 @@ static void fail(struct gb_fleet *fleet, const struct gb_error *why) {
         gb_fleet_set_state(fleet, GB_FLEET_ALONE, why);
     wait = (m->deadline_ms - now) / 3;
     wait = wait > most ? most : wait < 100 ? 100 : wait;
-    gb_timer_set(&fleet->timers, &m->timer, now + wait / 2 + chance(wait / 2 + 1), renew, fleet);
+    gb_timer_set(&fleet->timers, &m->timer, now + wait / 2 + chance(wait / 2 + 1), m->renew, fleet);
 }
 
 static void on_reconciled(struct gb_fleet *fleet, bool ok, const struct gb_error *why) {
@@ -814,21 +790,13 @@ static void on_polled(struct gb_etcd_call *call) {
 static void poll_records(struct gb_fleet *fleet) {
     struct gb_txn txn = {0};
     struct gb_txn_range keys = {.limit = 16};
-    char key[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    gb_fleet_key(fleet, "keys", "", NULL, key);
-    gb_prefix_end(key, end, sizeof(end));
-    keys.key = key;
-    keys.end = end;
-    gb_txn_get(&txn, &keys);
+    gb_fleet_get(fleet, &txn, "alive", fleet->own.name.s, NULL, false);
+    gb_fleet_get_all(fleet, &txn, keys, "", "keys", "", NULL);
     fleet->member.polled_write_revision = fleet->member.last_write_revision;
     if (fleet->member.last_write_revision > 0) {
-        gb_fleet_key(fleet, "sessions", fleet->member.last_write.s, NULL, key);
-        gb_fleet_get(&txn, key, false);
+        gb_fleet_get(fleet, &txn, "sessions", fleet->member.last_write.s, NULL, false);
     }
     send(fleet, GB_ETCD_TXN, gb_txn_finish(&txn), on_polled);
 }

@@ -81,13 +81,10 @@ static void on_owner(struct gb_etcd_call *call) {
 static void exists(struct registering *r) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, true);
-    gb_fleet_key(fleet, "nodes", r->session.node.s, NULL, key);
-    gb_fleet_get(&txn, key, true);
-    gb_fleet_key(fleet, "alive", r->session.node.s, NULL, key);
-    gb_fleet_get(&txn, key, true);
+    gb_fleet_get(fleet, &txn, "nodes", r->session.node.s, NULL, true);
+    gb_fleet_get(fleet, &txn, "alive", r->session.node.s, NULL, true);
     gb_job_txn(&r->job, &txn, GB_ETCD_MEMBER, on_owner);
 }
 
@@ -229,35 +226,26 @@ static bool has_guard(const struct registering *r) {
 static void send_attempt(struct registering *r) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_txn txn = {0};
-    char session_key[GB_FLEET_KEY_SIZE];
-    char alive_key[GB_FLEET_KEY_SIZE];
-    char owned_key[GB_FLEET_KEY_SIZE];
-    char from_key[GB_FLEET_KEY_SIZE];
 
     r->tries++;
-    gb_fleet_key(fleet, "sessions", r->session.name.s, NULL, session_key);
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, alive_key);
-    gb_fleet_key(fleet, "owned", fleet->own.name.s, r->session.name.s, owned_key);
     gb_fleet_compare_meta(fleet, &txn);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, session_key, r->replaces);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, alive_key, fleet->member.alive_revision);
+    gb_fleet_compare(fleet, &txn, "sessions", r->session.name.s, NULL, GB_TXN_MODIFIED, r->replaces);
+    gb_fleet_compare(fleet, &txn, "alive", fleet->own.name.s, NULL, GB_TXN_MODIFIED, fleet->member.alive_revision);
     if (r->takes_over) {
-        gb_fleet_key(fleet, "alive", r->from.s, NULL, from_key);
-        gb_txn_compare(&txn, GB_TXN_CREATED, from_key, 0);
-        gb_fleet_key(fleet, "owned", r->from.s, r->session.name.s, from_key);
-        gb_txn_delete(&txn, from_key);
+        gb_fleet_compare(fleet, &txn, "alive", r->from.s, NULL, GB_TXN_CREATED, 0);
+        gb_fleet_delete(fleet, &txn, "owned", r->from.s, r->session.name.s);
     }
     if (has_guard(r))
         gb_tenant_guard(fleet, &txn, &r->session.tenant, &r->guard);
-    gb_txn_put(&txn, session_key, r->record, 0);
-    gb_txn_put(&txn, owned_key, "", 0);
+    gb_fleet_put(fleet, &txn, "sessions", r->session.name.s, NULL, r->record, 0);
+    gb_fleet_put(fleet, &txn, "owned", fleet->own.name.s, r->session.name.s, "", 0);
     gb_tenant_note(fleet, &txn, &r->session);
     if (has_guard(r))
         gb_tenant_touch(fleet, &txn, &r->session.tenant, &r->guard);
     gb_txn_else(&txn);
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_get(&txn, session_key, false);
-    gb_fleet_get(&txn, alive_key, false);
+    gb_fleet_get(fleet, &txn, "sessions", r->session.name.s, NULL, false);
+    gb_fleet_get(fleet, &txn, "alive", fleet->own.name.s, NULL, false);
     r->job.call.done = on_registered;
     gb_etcd_send(&fleet->etcd, &r->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), r->job.deadline_ms, false,
                  r->tries > 1 ? GB_ETCD_PROBE : GB_ETCD_MAJORITY);
@@ -401,7 +389,6 @@ static void on_taken(struct gb_etcd_call *call) {
     struct gb_fleet_session there = {.name = r->session.name};
     struct gb_error err = GB_ERROR_INIT;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     if (gb_job_check(&r->job) < 0)
         return;
@@ -442,18 +429,15 @@ static void on_taken(struct gb_etcd_call *call) {
     r->from = r->session.former.node;
     r->replaces = kvs->items[0].mod_revision;
     gb_fleet_read_meta(r->job.fleet, &txn, false);
-    gb_fleet_key(r->job.fleet, "alive", r->from.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(r->job.fleet, &txn, "alive", r->from.s, NULL, false);
     gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken_owner);
 }
 
 static void read_taken(struct registering *r) {
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(r->job.fleet, &txn, false);
-    gb_fleet_key(r->job.fleet, "sessions", r->session.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(r->job.fleet, &txn, "sessions", r->session.name.s, NULL, false);
     gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_taken);
 }
 
@@ -572,7 +556,6 @@ static void give(struct transferring *h, const struct gb_fleet_session *there, i
     struct gb_error err = GB_ERROR_INIT;
     struct gb_fleet_session next = *there;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
 
     next.node = h->to;
@@ -585,18 +568,13 @@ static void give(struct transferring *h, const struct gb_fleet_session *there, i
     }
     h->epoch = next.epoch;
     gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, own_alive);
-    gb_fleet_key(fleet, "alive", h->to.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, to_alive);
-    gb_fleet_key(fleet, "sessions", next.name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
-    gb_txn_put(&txn, key, text, 0);
+    gb_fleet_compare(fleet, &txn, "alive", fleet->own.name.s, NULL, GB_TXN_MODIFIED, own_alive);
+    gb_fleet_compare(fleet, &txn, "alive", h->to.s, NULL, GB_TXN_MODIFIED, to_alive);
+    gb_fleet_compare(fleet, &txn, "sessions", next.name.s, NULL, GB_TXN_MODIFIED, revision);
+    gb_fleet_put(fleet, &txn, "sessions", next.name.s, NULL, text, 0);
     free(text);
-    gb_fleet_key(fleet, "owned", fleet->own.name.s, next.name.s, key);
-    gb_txn_delete(&txn, key);
-    gb_fleet_key(fleet, "owned", h->to.s, next.name.s, key);
-    gb_txn_put(&txn, key, "", 0);
+    gb_fleet_delete(fleet, &txn, "owned", fleet->own.name.s, next.name.s);
+    gb_fleet_put(fleet, &txn, "owned", h->to.s, next.name.s, "", 0);
     h->job.call.done = on_given;
     gb_etcd_send(&fleet->etcd, &h->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), h->job.deadline_ms, false,
                  GB_ETCD_MAJORITY);
@@ -652,15 +630,11 @@ static void on_records(struct gb_etcd_call *call) {
 static void read_records(struct transferring *h) {
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "sessions", h->session.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
-    gb_fleet_key(fleet, "alive", h->to.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(fleet, &txn, "sessions", h->session.name.s, NULL, false);
+    gb_fleet_get(fleet, &txn, "alive", fleet->own.name.s, NULL, false);
+    gb_fleet_get(fleet, &txn, "alive", h->to.s, NULL, false);
     gb_job_txn(&h->job, &txn, GB_ETCD_MAJORITY, on_records);
 }
 
@@ -745,7 +719,6 @@ static void write_record(struct holder_write *h, const struct gb_fleet_session *
     struct gb_fleet_session next = *there;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
     size_t i;
 
@@ -757,15 +730,13 @@ static void write_record(struct holder_write *h, const struct gb_fleet_session *
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "sessions", next.name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
-    gb_txn_put(&txn, key, text, 0);
+    gb_fleet_compare(fleet, &txn, "sessions", next.name.s, NULL, GB_TXN_MODIFIED, revision);
+    gb_fleet_put(fleet, &txn, "sessions", next.name.s, NULL, text, 0);
     free(text);
     for (i = 0; i < next.holder_count; i++) {
         if (gb_fleet_holder_of(there, &next.holders[i].node))
             continue;
-        gb_fleet_key(fleet, "held", next.holders[i].node.s, next.name.s, key);
-        gb_txn_put(&txn, key, "", 0);
+        gb_fleet_put(fleet, &txn, "held", next.holders[i].node.s, next.name.s, "", 0);
     }
     h->job.call.done = on_written;
     gb_etcd_send(&fleet->etcd, &h->job.call, GB_ETCD_TXN, gb_txn_finish(&txn), h->job.deadline_ms, false,
@@ -790,11 +761,9 @@ static void on_record(struct gb_etcd_call *call) {
 static void read_record(struct holder_write *h) {
     struct gb_fleet *fleet = h->job.fleet;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "sessions", h->session.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(fleet, &txn, "sessions", h->session.name.s, NULL, false);
     gb_job_txn(&h->job, &txn, GB_ETCD_MAJORITY, on_record);
 }
 
@@ -853,15 +822,11 @@ static void on_listed(struct gb_etcd_call *call) {
 }
 
 static void start_listing(struct gb_job *job) {
-    char prefix[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
-    struct gb_txn_range range = {.key = prefix, .end = end, .limit = HELD_MAX, .keys_only = true};
+    struct gb_txn_range range = {.limit = HELD_MAX, .keys_only = true};
     struct gb_txn txn = {0};
 
     gb_fleet_read_meta(job->fleet, &txn, false);
-    gb_fleet_key(job->fleet, "held", job->fleet->own.name.s, "", prefix);
-    gb_prefix_end(prefix, end, sizeof(end));
-    gb_txn_get(&txn, &range);
+    gb_fleet_get_all(job->fleet, &txn, range, "", "held", job->fleet->own.name.s, "");
     gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_listed);
 }
 
@@ -892,11 +857,9 @@ static void on_held_dropped(struct gb_etcd_call *call) {
 static void start_held_drop(struct gb_job *job) {
     struct held_drop *l = gb_container_of(job, struct held_drop, job);
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     gb_fleet_read_meta(job->fleet, &txn, false);
-    gb_fleet_key(job->fleet, "held", job->fleet->own.name.s, l->session.s, key);
-    gb_txn_delete(&txn, key);
+    gb_fleet_delete(job->fleet, &txn, "held", job->fleet->own.name.s, l->session.s);
     gb_job_txn(job, &txn, GB_ETCD_MAJORITY, on_held_dropped);
 }
 

@@ -117,16 +117,9 @@ static void read_nodes(struct gb_node_list *list) {
     struct gb_job *job = list->job;
     struct gb_txn txn = {0};
     struct gb_txn_range range = {.limit = list->page, .revision = list->revision, .serializable = true};
-    char prefix[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
 
-    gb_fleet_key(job->fleet, list->alive ? "alive" : "nodes", "", NULL, prefix);
-    gb_prefix_end(prefix, end, sizeof(end));
     gb_fleet_read_meta(job->fleet, &txn, true);
-    range.after = list->after[0] != '\0';
-    range.key = range.after ? list->after : prefix;
-    range.end = end;
-    gb_txn_get(&txn, &range);
+    gb_fleet_get_all(job->fleet, &txn, range, list->after, list->alive ? "alive" : "nodes", "", NULL);
     job->call.arg = list;
     gb_job_txn(job, &txn, GB_ETCD_MEMBER, on_nodes);
 }
@@ -252,13 +245,11 @@ static void on_session_records(struct gb_etcd_call *call) {
 
 static void read_session_records(struct sessions *s) {
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     size_t i;
 
     gb_fleet_read_meta(s->job.fleet, &txn, true);
     for (i = 0; i < s->name_count; i++) {
-        gb_fleet_key(s->job.fleet, "sessions", s->names[i].s, NULL, key);
-        gb_fleet_get(&txn, key, true);
+        gb_fleet_get(s->job.fleet, &txn, "sessions", s->names[i].s, NULL, true);
     }
     gb_job_txn(&s->job, &txn, GB_ETCD_MEMBER, on_session_records);
 }

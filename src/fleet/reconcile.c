@@ -129,7 +129,6 @@ static void write_record(struct gb_reconcile_one *s, uint64_t epoch, int64_t rev
                          bool deposes) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
 
     s->record = s->mine;
@@ -141,21 +140,16 @@ static void write_record(struct gb_reconcile_one *s, uint64_t epoch, int64_t rev
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "alive", fleet->own.name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, fleet->member.alive_revision);
+    gb_fleet_compare(fleet, &txn, "alive", fleet->own.name.s, NULL, GB_TXN_MODIFIED, fleet->member.alive_revision);
     if (from && !deposes) {
-        gb_fleet_key(fleet, "alive", from->s, NULL, key);
-        gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
+        gb_fleet_compare(fleet, &txn, "alive", from->s, NULL, GB_TXN_CREATED, 0);
     }
-    gb_fleet_key(fleet, "sessions", s->mine.name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
-    gb_txn_put(&txn, key, text, 0);
-    gb_fleet_key(fleet, "owned", fleet->own.name.s, s->mine.name.s, key);
-    gb_txn_put(&txn, key, "", 0);
+    gb_fleet_compare(fleet, &txn, "sessions", s->mine.name.s, NULL, GB_TXN_MODIFIED, revision);
+    gb_fleet_put(fleet, &txn, "sessions", s->mine.name.s, NULL, text, 0);
+    gb_fleet_put(fleet, &txn, "owned", fleet->own.name.s, s->mine.name.s, "", 0);
     gb_tenant_note(fleet, &txn, &s->record);
     if (from) {
-        gb_fleet_key(fleet, "owned", from->s, s->mine.name.s, key);
-        gb_txn_delete(&txn, key);
+        gb_fleet_delete(fleet, &txn, "owned", from->s, s->mine.name.s);
     }
     free(text);
     s->call.done = on_written;
@@ -231,7 +225,6 @@ static void on_conceded(struct gb_etcd_call *call) {
 static void concede(struct gb_reconcile_one *s, const struct gb_fleet_session *there, int64_t revision) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     char *text;
 
     s->record = *there;
@@ -242,9 +235,8 @@ static void concede(struct gb_reconcile_one *s, const struct gb_fleet_session *t
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "sessions", s->mine.name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
-    gb_txn_put(&txn, key, text, 0);
+    gb_fleet_compare(fleet, &txn, "sessions", s->mine.name.s, NULL, GB_TXN_MODIFIED, revision);
+    gb_fleet_put(fleet, &txn, "sessions", s->mine.name.s, NULL, text, 0);
     free(text);
     s->call.done = on_conceded;
     gb_etcd_send(&fleet->etcd, &s->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, false,
@@ -327,15 +319,12 @@ static void on_record(struct gb_etcd_call *call) {
 
 static void read_record(struct gb_reconcile_one *s) {
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
 
     s->was_lost = false;
     gb_fleet_read_meta(s->fleet, &txn, false);
-    gb_fleet_key(s->fleet, "sessions", s->mine.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(s->fleet, &txn, "sessions", s->mine.name.s, NULL, false);
     if (s->other.s[0] != '\0') {
-        gb_fleet_key(s->fleet, "alive", s->other.s, NULL, key);
-        gb_fleet_get(&txn, key, false);
+        gb_fleet_get(s->fleet, &txn, "alive", s->other.s, NULL, false);
     }
     s->call.done = on_record;
     gb_etcd_send(&s->fleet->etcd, &s->call, GB_ETCD_TXN, gb_txn_finish(&txn), gb_boot_ms() + GB_ETCD_TOTAL_MS, true,
@@ -707,13 +696,11 @@ static void on_records(struct gb_etcd_call *call) {
 /* Reads the records of r->names. */
 static void read_records(struct gb_reconcile_all *r, void (*done)(struct gb_etcd_call *call)) {
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     size_t i;
 
     gb_fleet_read_meta(r->fleet, &txn, false);
     for (i = 0; i < r->count; i++) {
-        gb_fleet_key(r->fleet, "sessions", r->names[i].s, NULL, key);
-        gb_fleet_get(&txn, key, false);
+        gb_fleet_get(r->fleet, &txn, "sessions", r->names[i].s, NULL, false);
     }
     reconcile_send(r, &txn, done);
 }
@@ -744,16 +731,10 @@ static void on_page(struct gb_etcd_call *call) {
 
 static void read_page(struct gb_reconcile_all *r) {
     struct gb_txn txn = {0};
-    struct gb_txn_range range = {.limit = PAGE, .keys_only = true, .after = r->after[0] != '\0'};
-    char prefix[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
+    struct gb_txn_range range = {.limit = PAGE, .keys_only = true};
 
-    gb_fleet_key(r->fleet, "owned", r->fleet->own.name.s, "", prefix);
-    gb_prefix_end(prefix, end, sizeof(end));
     gb_fleet_read_meta(r->fleet, &txn, false);
-    range.key = r->after[0] ? r->after : prefix;
-    range.end = end;
-    gb_txn_get(&txn, &range);
+    gb_fleet_get_all(r->fleet, &txn, range, r->after, "owned", r->fleet->own.name.s, "");
     reconcile_send(r, &txn, on_page);
 }
 

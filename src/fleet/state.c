@@ -20,24 +20,58 @@ void gb_fleet_key(const struct gb_fleet *fleet, const char *kind, const char *na
         snprintf(ret, GB_FLEET_KEY_SIZE, "/gpubuf/%s/%s", fleet->name, kind);
 }
 
-void gb_fleet_get(struct gb_txn *txn, const char *key, bool serializable) {
+void gb_fleet_get(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                  const char *below, bool serializable) {
+    char key[GB_FLEET_KEY_SIZE];
     struct gb_txn_range range = {.key = key, .serializable = serializable};
 
+    gb_fleet_key(fleet, kind, name, below, key);
+    gb_txn_get(txn, &range);
+}
+
+void gb_fleet_compare(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                      const char *below, enum gb_txn_target target, int64_t revision) {
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, kind, name, below, key);
+    gb_txn_compare(txn, target, key, revision);
+}
+
+void gb_fleet_put(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                  const char *below, const char *value, int64_t lease) {
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, kind, name, below, key);
+    gb_txn_put(txn, key, value, lease);
+}
+
+void gb_fleet_delete(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                     const char *below) {
+    char key[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, kind, name, below, key);
+    gb_txn_delete(txn, key);
+}
+
+void gb_fleet_get_all(const struct gb_fleet *fleet, struct gb_txn *txn, struct gb_txn_range range, const char *after,
+                      const char *kind, const char *name, const char *below) {
+    char prefix[GB_FLEET_KEY_SIZE];
+    char end[GB_FLEET_KEY_SIZE];
+
+    gb_fleet_key(fleet, kind, name, below, prefix);
+    gb_prefix_end(prefix, end, sizeof(end));
+    range.after = after[0] != '\0';
+    range.key = range.after ? after : prefix;
+    range.end = end;
     gb_txn_get(txn, &range);
 }
 
 void gb_fleet_read_meta(const struct gb_fleet *fleet, struct gb_txn *txn, bool serializable) {
-    char key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "meta", NULL, NULL, key);
-    gb_fleet_get(txn, key, serializable);
+    gb_fleet_get(fleet, txn, "meta", NULL, NULL, serializable);
 }
 
 void gb_fleet_compare_meta(const struct gb_fleet *fleet, struct gb_txn *txn) {
-    char key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "meta", NULL, NULL, key);
-    gb_txn_compare(txn, GB_TXN_CREATED, key, fleet->member.meta_created);
+    gb_fleet_compare(fleet, txn, "meta", NULL, NULL, GB_TXN_CREATED, fleet->member.meta_created);
 }
 
 int gb_fleet_check_meta(const struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err) {
@@ -309,7 +343,6 @@ static void on_space(struct gb_etcd_call *call) {
 void gb_member_check_space(struct gb_fleet *fleet) {
     struct gb_member *m = &fleet->member;
     struct gb_txn txn = {0};
-    char key[GB_FLEET_KEY_SIZE];
     uint64_t now = gb_boot_ms();
 
     if (m->space.open || (!fleet->etcd.full && now - m->space_ms < m->ttl_s * 1000ull))
@@ -317,8 +350,7 @@ void gb_member_check_space(struct gb_fleet *fleet) {
     m->space_ms = now;
     gb_fleet_compare_meta(fleet, &txn);
     gb_txn_else(&txn);
-    gb_fleet_key(fleet, "space", fleet->own.name.s, NULL, key);
-    gb_txn_put(&txn, key, "", 0);
+    gb_fleet_put(fleet, &txn, "space", fleet->own.name.s, NULL, "", 0);
     m->space.arg = fleet;
     m->space.done = on_space;
     gb_etcd_send(&fleet->etcd, &m->space, GB_ETCD_TXN, gb_txn_finish(&txn), gb_member_deadline(fleet), false,

@@ -71,9 +71,6 @@ bool gb_jobs_take(struct gb_fleet *fleet);
 /* Fails all running jobs. [the thread] */
 void gb_jobs_drain(struct gb_fleet *fleet);
 
-struct gb_reconcile_all;
-struct gb_peer_check;
-
 struct gb_member {
     struct gb_etcd_call call;  /* joins and renews */
     struct gb_etcd_call write; /* writes alive/N once the lease is held */
@@ -191,9 +188,6 @@ struct gb_orders {
     struct gb_timer timer;
 };
 
-struct gb_breaker;
-struct gb_find_cache;
-
 struct gb_fleet {
     /* Constant. */
     struct gb_fleet_node own; /* name, uuid, urls, labels, version */
@@ -260,7 +254,18 @@ void gb_fleet_read_meta(const struct gb_fleet *fleet, struct gb_txn *txn, bool s
 void gb_fleet_compare_meta(const struct gb_fleet *fleet, struct gb_txn *txn);
 /* Returns 0 if that result is this fleet's meta, or -1 with DIRECTORY_UNAVAILABLE. */
 int gb_fleet_check_meta(const struct gb_fleet *fleet, const struct gb_kvs *meta, struct gb_error *err);
-void gb_fleet_get(struct gb_txn *txn, const char *key, bool serializable);
+/* Add an operation on the key that gb_fleet_key makes of kind, name and below. */
+void gb_fleet_get(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                  const char *below, bool serializable);
+void gb_fleet_compare(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                      const char *below, enum gb_txn_target target, int64_t revision);
+void gb_fleet_put(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                  const char *below, const char *value, int64_t lease);
+void gb_fleet_delete(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
+                     const char *below);
+/* Adds reading the keys that begin with that one, as range says; from the key after `after`, unless that is "". */
+void gb_fleet_get_all(const struct gb_fleet *fleet, struct gb_txn *txn, struct gb_txn_range range, const char *after,
+                      const char *kind, const char *name, const char *below);
 
 /* Sets *ret to the key after which the next page of a range begins. That is the last key of this page. A key that is
  * too long for a record is skipped, with all keys that begin as it does. */

@@ -19,42 +19,30 @@
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
 void gb_tenant_note(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_fleet_session *session) {
-    char key[GB_FLEET_KEY_SIZE];
     char bytes[24];
 
     if (session->tenant.s[0] == '\0')
         return;
-    gb_fleet_key(fleet, "tenants", session->tenant.s, session->name.s, key);
     snprintf(bytes, sizeof(bytes), "%" PRIu64, session->quota_bytes);
-    gb_txn_put(txn, key, bytes, 0);
+    gb_fleet_put(fleet, txn, "tenants", session->tenant.s, session->name.s, bytes, 0);
 }
 
 void gb_tenant_erase(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant,
                      const char *session) {
-    char key[GB_FLEET_KEY_SIZE];
-
     if (tenant->s[0] == '\0')
         return;
-    gb_fleet_key(fleet, "tenants", tenant->s, session, key);
-    gb_txn_delete(txn, key);
+    gb_fleet_delete(fleet, txn, "tenants", tenant->s, session);
 }
 
 static void read_range(const struct gb_fleet *fleet, struct gb_txn *txn, const char *kind, const char *name,
                        size_t limit) {
-    char prefix[GB_FLEET_KEY_SIZE];
-    char end[GB_FLEET_KEY_SIZE];
-    struct gb_txn_range range = {.key = prefix, .end = end, .limit = limit};
+    struct gb_txn_range range = {.limit = limit};
 
-    gb_fleet_key(fleet, kind, name, name[0] != '\0' ? "" : NULL, prefix);
-    gb_prefix_end(prefix, end, sizeof(end));
-    gb_txn_get(txn, &range);
+    gb_fleet_get_all(fleet, txn, range, "", kind, name, name[0] != '\0' ? "" : NULL);
 }
 
 void gb_tenant_read(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant) {
-    char key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "quota", tenant->s, NULL, key);
-    gb_fleet_get(txn, key, false);
+    gb_fleet_get(fleet, txn, "quota", tenant->s, NULL, false);
     read_range(fleet, txn, "tenants", tenant->s, SESSIONS_MAX);
 }
 
@@ -97,20 +85,15 @@ int gb_tenant_check(const struct gb_fleet *fleet, const struct gb_kvs *quota, co
 
 void gb_tenant_guard(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant,
                      const struct gb_tenant_guard *guard) {
-    char key[GB_FLEET_KEY_SIZE];
-
-    gb_fleet_key(fleet, "quota", tenant->s, NULL, key);
-    gb_txn_compare(txn, GB_TXN_MODIFIED, key, guard->revision);
+    gb_fleet_compare(fleet, txn, "quota", tenant->s, NULL, GB_TXN_MODIFIED, guard->revision);
 }
 
 void gb_tenant_touch(const struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_name *tenant,
                      const struct gb_tenant_guard *guard) {
     char *text = gb_fleet_tenant_write(guard->limit_bytes);
-    char key[GB_FLEET_KEY_SIZE];
 
-    gb_fleet_key(fleet, "quota", tenant->s, NULL, key);
     if (text)
-        gb_txn_put(txn, key, text, 0);
+        gb_fleet_put(fleet, txn, "quota", tenant->s, NULL, text, 0);
     free(text);
 }
 
@@ -239,15 +222,13 @@ static void on_set(struct gb_etcd_call *call) {
 static void start_setting(struct gb_job *job) {
     struct setting *s = gb_container_of(job, struct setting, job);
     char *text = gb_fleet_tenant_write(s->limit_bytes);
-    char key[GB_FLEET_KEY_SIZE];
     struct gb_txn txn = {0};
 
-    gb_fleet_key(job->fleet, "quota", s->name.s, NULL, key);
     gb_fleet_compare_meta(job->fleet, &txn);
     if (s->remove)
-        gb_txn_delete(&txn, key);
+        gb_fleet_delete(job->fleet, &txn, "quota", s->name.s, NULL);
     else if (text)
-        gb_txn_put(&txn, key, text, 0);
+        gb_fleet_put(job->fleet, &txn, "quota", s->name.s, NULL, text, 0);
     free(text);
     job->call.done = on_set;
     gb_etcd_send(&job->fleet->etcd, &job->call, GB_ETCD_TXN, gb_txn_finish(&txn), job->deadline_ms, true,
@@ -296,7 +277,6 @@ static void write_resized(struct resizing *r, struct gb_fleet_session *there, in
                           const struct gb_tenant_guard *guard) {
     struct gb_fleet *fleet = r->job.fleet;
     struct gb_error err = GB_ERROR_INIT;
-    char key[GB_FLEET_KEY_SIZE];
     struct gb_txn txn = {0};
     char *text;
 
@@ -307,10 +287,9 @@ static void write_resized(struct resizing *r, struct gb_fleet_session *there, in
         return;
     }
     gb_fleet_compare_meta(fleet, &txn);
-    gb_fleet_key(fleet, "sessions", there->name.s, NULL, key);
-    gb_txn_compare(&txn, GB_TXN_MODIFIED, key, revision);
+    gb_fleet_compare(fleet, &txn, "sessions", there->name.s, NULL, GB_TXN_MODIFIED, revision);
     gb_tenant_guard(fleet, &txn, &there->tenant, guard);
-    gb_txn_put(&txn, key, text, 0);
+    gb_fleet_put(fleet, &txn, "sessions", there->name.s, NULL, text, 0);
     gb_tenant_touch(fleet, &txn, &there->tenant, guard);
     gb_tenant_note(fleet, &txn, there);
     free(text);
@@ -339,12 +318,10 @@ static void on_read_resized(struct gb_etcd_call *call) {
 
 static void read_resized(struct resizing *r) {
     struct gb_fleet *fleet = r->job.fleet;
-    char key[GB_FLEET_KEY_SIZE];
     struct gb_txn txn = {0};
 
     gb_fleet_read_meta(fleet, &txn, false);
-    gb_fleet_key(fleet, "sessions", r->session.name.s, NULL, key);
-    gb_fleet_get(&txn, key, false);
+    gb_fleet_get(fleet, &txn, "sessions", r->session.name.s, NULL, false);
     gb_tenant_read(fleet, &txn, &r->session.tenant);
     gb_job_txn(&r->job, &txn, GB_ETCD_MAJORITY, on_read_resized);
 }

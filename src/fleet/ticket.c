@@ -215,14 +215,12 @@ void gb_keys_learn(struct gb_fleet *fleet, const struct gb_kvs *kvs) {
 }
 
 static void delete_old_keys(struct gb_fleet *fleet, struct gb_txn *txn, const struct gb_ticket_keys *keys) {
-    char key[GB_FLEET_KEY_SIZE];
     char id[24];
     size_t i;
 
     for (i = 0; i + 1 < keys->count; i++) {
         snprintf(id, sizeof(id), "%llu", (unsigned long long)keys->keys[i].id);
-        gb_fleet_key(fleet, "keys", id, NULL, key);
-        gb_txn_delete(txn, key);
+        gb_fleet_delete(fleet, txn, "keys", id, NULL);
     }
 }
 
@@ -232,7 +230,6 @@ char *gb_keys_rotation(struct gb_fleet *fleet) {
     const struct gb_ticket_keys *keys = &fleet->keys; /* only this thread changes them */
     struct gb_txn txn = {0};
     unsigned char bytes[32];
-    char key[GB_FLEET_KEY_SIZE];
     char id[24];
     char *value;
 
@@ -242,10 +239,9 @@ char *gb_keys_rotation(struct gb_fleet *fleet) {
     if (!value)
         return NULL;
     snprintf(id, sizeof(id), "%llu", (unsigned long long)slot);
-    gb_fleet_key(fleet, "keys", id, NULL, key);
     gb_fleet_compare_meta(fleet, &txn);
-    gb_txn_compare(&txn, GB_TXN_CREATED, key, 0);
-    gb_txn_put(&txn, key, value, 0);
+    gb_fleet_compare(fleet, &txn, "keys", id, NULL, GB_TXN_CREATED, 0);
+    gb_fleet_put(fleet, &txn, "keys", id, NULL, value, 0);
     delete_old_keys(fleet, &txn, keys);
     free(value);
     return gb_txn_finish(&txn);

@@ -284,8 +284,6 @@ static const struct {
 };
 #define NUMBERS (sizeof(numbers) / sizeof(numbers[0]))
 
-struct survey;
-
 struct asked {
     struct gb_fleet_call call;
     struct survey *survey;

@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/text.h"
 
-struct gb_fleet;
 struct gb_hub;
 
 struct gb_hub_config {

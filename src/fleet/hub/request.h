@@ -14,7 +14,6 @@
 #define GB_HUB_DELAY_MS 2000     /* a request delayed for so long is refused: its node repeats it by then */
 #define GB_HUB_LEASES_MAX 100000 /* whose nodes are known here */
 
-struct gb_hub_item;
 struct gb_hub_list {
     struct gb_hub_item *first;
     struct gb_hub_item **end;

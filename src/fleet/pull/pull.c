@@ -32,16 +32,75 @@ struct gb_pull_part {
     struct gb_error error;
 };
 
-static bool pull_commits(struct gb_pull *pull);
-static void pull_unref(struct gb_pull *pull);
-static int pulls_owe(struct gb_pull *pull, size_t n);
+#define WAIT_MAX_MS (24 * 3600 * 1000)
+
+/* Frees what params hand over. */
+static void free_params(const struct gb_pull_params *params) {
+    if (params->ticket.free_arg)
+        params->ticket.free_arg(params->ticket.arg);
+    if (params->failover.free_arg)
+        params->failover.free_arg(params->failover.arg);
+    if (params->check.free_arg)
+        params->check.free_arg(params->check.arg);
+}
+
+static void pull_unref(struct gb_pull *pull) {
+    size_t i;
+
+    if (atomic_fetch_sub(&pull->refs, 1) != 1)
+        return;
+    for (i = 0; pull->permitted && i < pull->params.permitted_count; i++)
+        free(pull->permitted[i]);
+    free(pull->permitted);
+    gb_pull_places_free(pull);
+    free_params(&pull->params);
+    if (pull->stop >= 0)
+        close(pull->stop);
+    if (pull->halt >= 0)
+        close(pull->halt);
+    free(pull->token);
+    free(pull->if_match);
+    free(pull);
+}
+
+/* From now on the pull cannot be cancelled. False: it is to end. */
+static bool pull_commits(struct gb_pull *pull) {
+    bool stopped;
+
+    pthread_mutex_lock(&pull->pulls->lock);
+    stopped = pull->why != GB_OK;
+    if (!stopped)
+        pull->state = GB_PULL_COMMITS;
+    pthread_mutex_unlock(&pull->pulls->lock);
+    return !stopped;
+}
+
+/* Counts n received bytes. Returns for how many milliseconds the rate demands to wait. */
+static int pulls_owe(struct gb_pull *pull, size_t n) {
+    struct gb_pulls *pulls = pull->pulls;
+    uint64_t wait_ms;
+    uint64_t free_at;
+    uint64_t now;
+
+    atomic_fetch_add(&pulls->received, n);
+    if (pulls->rate == 0)
+        return 0;
+    now = gb_clock_ns();
+    pthread_mutex_lock(&pulls->lock);
+    if (pulls->free_at_ns < now)
+        pulls->free_at_ns = now;
+    free_at = pulls->free_at_ns += (uint64_t)((double)n * (double)GB_NS_PER_S / (double)pulls->rate);
+    pthread_mutex_unlock(&pulls->lock);
+    wait_ms = (free_at - now) / GB_NS_PER_MS;
+    return wait_ms < WAIT_MAX_MS ? (int)wait_ms : WAIT_MAX_MS;
+}
 
 /* --- the steps of one --------------------------------------------------------------------------------------------- */
 
 #define FAILURES_MAX 7              /* in a row */
 #define PART_LEAST_BYTES (8u << 20) /* for each connection */
 #define PART_ALIGN (1u << 20)
-#define LOOK_FAILURES_MAX 3
+#define DESCRIBE_FAILURES_MAX 3
 
 /* --- one range: its bytes go from the socket into a part of the multipart upload ---------------------------------- */
 
@@ -458,7 +517,7 @@ static enum gb_pull_outcome bring(struct gb_pull *pull, struct gb_error *err) {
 /* --- the pull ----------------------------------------------------------------------------------------------------- */
 
 static enum gb_pull_outcome describe(struct gb_pull *pull, struct gb_error *err) {
-    struct gb_pull_patience patience = {.most = LOOK_FAILURES_MAX};
+    struct gb_pull_patience patience = {.most = DESCRIBE_FAILURES_MAX};
     struct gb_pull_place *place;
     struct gb_error why;
     enum gb_pull_outcome outcome;
@@ -536,7 +595,6 @@ static int pull_run(struct gb_pull *pull, struct gb_error *err) {
 /* --- all pulls ---------------------------------------------------------------------------------------------------- */
 
 #define NO_THREAD "the system gives no thread for the pull; try again later"
-#define WAIT_MAX_MS (24 * 3600 * 1000)
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
 
@@ -557,35 +615,6 @@ static bool withdraw(struct gb_pull **list, struct gb_pull *pull) {
 }
 
 /* --- one pull ----------------------------------------------------------------------------------------------------- */
-
-/* Frees what params hand over. */
-static void let_go(const struct gb_pull_params *params) {
-    if (params->ticket.free_arg)
-        params->ticket.free_arg(params->ticket.arg);
-    if (params->failover.free_arg)
-        params->failover.free_arg(params->failover.arg);
-    if (params->check.free_arg)
-        params->check.free_arg(params->check.arg);
-}
-
-static void pull_unref(struct gb_pull *pull) {
-    size_t i;
-
-    if (atomic_fetch_sub(&pull->refs, 1) != 1)
-        return;
-    for (i = 0; pull->permitted && i < pull->params.permitted_count; i++)
-        free(pull->permitted[i]);
-    free(pull->permitted);
-    gb_pull_places_free(pull);
-    let_go(&pull->params);
-    if (pull->stop >= 0)
-        close(pull->stop);
-    if (pull->halt >= 0)
-        close(pull->halt);
-    free(pull->token);
-    free(pull->if_match);
-    free(pull);
-}
 
 static bool copy_text(const char *text, char **ret) {
     *ret = text ? strdup(text) : NULL;
@@ -610,7 +639,7 @@ static struct gb_pull *pull_new(struct gb_pulls *pulls, const struct gb_pull_par
     struct gb_pull *pull = calloc(1, sizeof(*pull));
 
     if (!pull) {
-        let_go(params);
+        free_params(params);
         gb_error_set(err, GB_ERR_SATURATED, "no memory for the pull; try again later");
         return NULL;
     }
@@ -636,18 +665,6 @@ static void stop_locked(struct gb_pull *pull, enum gb_code why) {
         pull->why = why;
     atomic_store(&pull->stopped, true);
     (void)eventfd_write(pull->stop, 1);
-}
-
-/* From now on the pull cannot be cancelled. False: it is to end. */
-static bool pull_commits(struct gb_pull *pull) {
-    bool stopped;
-
-    pthread_mutex_lock(&pull->pulls->lock);
-    stopped = pull->why != GB_OK;
-    if (!stopped)
-        pull->state = GB_PULL_COMMITS;
-    pthread_mutex_unlock(&pull->pulls->lock);
-    return !stopped;
 }
 
 /* --- the threads -------------------------------------------------------------------------------------------------- */
@@ -826,26 +843,6 @@ void gb_pull_start(struct gb_pulls *pulls, const struct gb_pull_params *params, 
         pull_unref(pull);
     }
     gb_call_finish(&call->written.base, &err);
-}
-
-/* Counts n received bytes. Returns for how many milliseconds the rate demands to wait. */
-static int pulls_owe(struct gb_pull *pull, size_t n) {
-    struct gb_pulls *pulls = pull->pulls;
-    uint64_t wait_ms;
-    uint64_t free_at;
-    uint64_t now;
-
-    atomic_fetch_add(&pulls->received, n);
-    if (pulls->rate == 0)
-        return 0;
-    now = gb_clock_ns();
-    pthread_mutex_lock(&pulls->lock);
-    if (pulls->free_at_ns < now)
-        pulls->free_at_ns = now;
-    free_at = pulls->free_at_ns += (uint64_t)((double)n * (double)GB_NS_PER_S / (double)pulls->rate);
-    pthread_mutex_unlock(&pulls->lock);
-    wait_ms = (free_at - now) / GB_NS_PER_MS;
-    return wait_ms < WAIT_MAX_MS ? (int)wait_ms : WAIT_MAX_MS;
 }
 
 void gb_pulls_stat(struct gb_pulls *pulls, struct gb_pulls_stat *ret) {
