@@ -653,16 +653,16 @@ int gb_daemon_open_fleet(struct gb_daemon *daemon, struct gb_error *err) {
                                       .labels = f->options.labels,
                                       .version = PACKAGE_VERSION,
                                       .ttl_s = (unsigned)o->fleet_ttl,
-                                      .app = f,
-                                      .devices = devices,
+                                      .on.app = f,
+                                      .on.devices = devices,
                                       .known_uuid = known,
-                                      .has = has,
-                                      .sessions = sessions,
-                                      .session = session,
-                                      .reconcile = reconcile,
-                                      .learned = learned,
-                                      .changed = on_change,
-                                      .order = follow};
+                                      .on.has = has,
+                                      .on.sessions = sessions,
+                                      .on.session = session,
+                                      .on.reconcile = reconcile,
+                                      .on.learned = learned,
+                                      .on.changed = on_change,
+                                      .on.order = follow};
     gb_api_set_fleet(daemon->api, NULL, &is); /* which the fleet's thread asks for */
     if (gb_fleet_open(&config, &fleet, err) != 0)
         return -1;

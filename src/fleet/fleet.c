@@ -366,11 +366,11 @@ static bool follow(struct gb_fleet *fleet, const struct gb_kv *kv) {
     char word[16];
     size_t i;
 
-    if (!fleet->order || !gb_fleet_order_read(kv->value, kv->bytes, word, sizeof(word), &session))
+    if (!fleet->on.order || !gb_fleet_order_read(kv->value, kv->bytes, word, sizeof(word), &session))
         return true;
     for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strcmp(words[i], word) == 0)
-            return fleet->order(fleet->app, (enum gb_order_what)i, &session);
+            return fleet->on.order(fleet->on.app, (enum gb_order_what)i, &session);
     return true;
 }
 
@@ -620,17 +620,9 @@ static int prepare(struct gb_fleet *fleet, const struct gb_fleet_config *config,
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a lease lives for 2 to %d seconds", TTL_MAX_S);
     /* 52 bits: programs that read JSON keep 53. */
     fleet->member.incarnation = (chance >> 12) | 1;
-    fleet->app = config->app;
-    fleet->devices = config->devices;
-    fleet->has = config->has;
-    fleet->sessions = config->sessions;
-    fleet->session = config->session;
-    fleet->reconcile = config->reconcile;
-    fleet->learned = config->learned;
+    fleet->on = config->on;
     snprintf(fleet->known_uuid, sizeof(fleet->known_uuid), "%s", config->known_uuid ? config->known_uuid : "");
     memcpy(fleet->stat.fleet_uuid, fleet->known_uuid, sizeof(fleet->known_uuid));
-    fleet->changed = config->changed;
-    fleet->order = config->order;
     fleet->stat.incarnation = fleet->member.incarnation;
     atomic_store(&fleet->starting, true);
     fleet->stat.since_ns = gb_clock_ns();

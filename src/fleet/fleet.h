@@ -79,27 +79,9 @@ const char *gb_order_word(enum gb_order_what what);
 /* Reports an order that failed. */
 typedef void gb_fleet_followed(void *arg, const struct gb_name *session, const struct gb_error *err);
 
-struct gb_fleet_config {
-    const char *endpoints; /* "http://HOST:2379[,...]", or https; copied */
-    bool hubs;             /* the endpoints are hubs, which pass requests on */
-    const char *secret;    /* of this node's token at the hubs; NULL or "": no token. Copied */
-    const char *user;      /* "NAME:PASSWORD" of etcd; NULL or "": etcd needs no login. Copied */
-    const char *ca_file;   /* checks the endpoints' certificates; NULL or "": the system's. Copied, as the two below */
-    const char *cert_file; /* the client's certificate; NULL or "": no client certificate */
-    const char *key_file;
-    const char *fleet; /* the fleet's name, part of all keys; copied */
-    struct gb_name node;
-    uint64_t uuid; /* 1 to INT64_MAX, from the state folder: it survives restarts and differs on each machine */
-    const struct gb_fleet_url *urls; /* under which other nodes reach this one; count 0: no node can. Copied */
-    size_t url_count;
-    const char *labels;  /* a JSON object of texts; copied */
-    const char *version; /* copied */
-    unsigned ttl_s;      /* of the lease, at least 2; 0: 30 */
-    /* The uuid of the fleet of this node's registered sessions, as `learned` has reported it; NULL or "": unknown. A
-     * node that has registered sessions joins no other fleet. Copied. */
-    const char *known_uuid;
-
-    /* Callbacks on the fleet's thread. They must not block. Each may be NULL. */
+/* What the fleet asks its application, and reports to it, on the fleet's thread. The functions must not block. Each may
+ * be NULL. */
+struct gb_fleet_callbacks {
     void *app;
     size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
     /* Whether the node has the session of that record, registered under its claim. If it does not, the record is
@@ -120,6 +102,28 @@ struct gb_fleet_config {
     /* An order has come to this node, which has no URL. An order may come twice. False: the order is delivered again
      * later. */
     bool (*order)(void *app, enum gb_order_what what, const struct gb_name *session);
+};
+
+struct gb_fleet_config {
+    const char *endpoints; /* "http://HOST:2379[,...]", or https; copied */
+    bool hubs;             /* the endpoints are hubs, which pass requests on */
+    const char *secret;    /* of this node's token at the hubs; NULL or "": no token. Copied */
+    const char *user;      /* "NAME:PASSWORD" of etcd; NULL or "": etcd needs no login. Copied */
+    const char *ca_file;   /* checks the endpoints' certificates; NULL or "": the system's. Copied, as the two below */
+    const char *cert_file; /* the client's certificate; NULL or "": no client certificate */
+    const char *key_file;
+    const char *fleet; /* the fleet's name, part of all keys; copied */
+    struct gb_name node;
+    uint64_t uuid; /* 1 to INT64_MAX, from the state folder: it survives restarts and differs on each machine */
+    const struct gb_fleet_url *urls; /* under which other nodes reach this one; count 0: no node can. Copied */
+    size_t url_count;
+    const char *labels;  /* a JSON object of texts; copied */
+    const char *version; /* copied */
+    unsigned ttl_s;      /* of the lease, at least 2; 0: 30 */
+    /* The uuid of the fleet of this node's registered sessions, as `learned` has reported it; NULL or "": unknown. A
+     * node that has registered sessions joins no other fleet. Copied. */
+    const char *known_uuid;
+    struct gb_fleet_callbacks on;
 };
 
 /* Starts the thread, which joins. Returns 0, or -1 with INVALID_ARGUMENT or INTERNAL. A directory that does not answer
@@ -239,6 +243,7 @@ bool gb_fleet_holders_read(const char *text, struct gb_fleet_session *ret);
  * names. If the asking function returned true, the answer is complete already, and done does not run. */
 struct gb_fleet_ask {
     void (*done)(struct gb_fleet_ask *ask);
+    void *arg; /* the owner's */
     struct gb_error error;
     struct gb_fleet_ask *next; /* the fleet's, as what */
     void *what;

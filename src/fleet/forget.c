@@ -240,7 +240,7 @@ static void read_former(struct gb_fleet *fleet) {
 
 static bool is_here_after_all(const struct gb_fleet *fleet, const struct gb_unregister *one,
                               const struct gb_fleet_session *there) {
-    return one->not_before_ms > 0 && fleet->has && fleet->has(fleet->app, there);
+    return one->not_before_ms > 0 && fleet->on.has && fleet->on.has(fleet->on.app, there);
 }
 
 static void on_marked(struct gb_etcd_call *call) {

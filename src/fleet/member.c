@@ -155,7 +155,7 @@ static void member_describe(struct gb_fleet *fleet, struct gb_fleet_alive *ret, 
     size_t i;
 
     *node = fleet->own;
-    node->device_count = fleet->devices ? fleet->devices(fleet->app, node->devices) : 0;
+    node->device_count = fleet->on.devices ? fleet->on.devices(fleet->on.app, node->devices) : 0;
     *ret = (struct gb_fleet_alive){.uuid = fleet->own.uuid, .incarnation = fleet->member.incarnation};
     ret->draining = atomic_load(&fleet->draining);
     ret->count = node->device_count;
@@ -336,8 +336,8 @@ static int check_known(const struct gb_fleet *fleet, const char *uuid, struct gb
     struct gb_fleet_session one;
     int64_t cursor = 0;
 
-    if (fleet->known_uuid[0] == '\0' || strcmp(fleet->known_uuid, uuid) == 0 || !fleet->sessions ||
-        fleet->sessions(fleet->app, &cursor, &one, 1) == 0)
+    if (fleet->known_uuid[0] == '\0' || strcmp(fleet->known_uuid, uuid) == 0 || !fleet->on.sessions ||
+        fleet->on.sessions(fleet->on.app, &cursor, &one, 1) == 0)
         return 0;
     return gb_error_set(
         err, GB_ERR_DIRECTORY_UNAVAILABLE,
@@ -359,8 +359,8 @@ static int learn_fleet(struct gb_fleet *fleet, const struct gb_kvs *meta, struct
     pthread_mutex_lock(&fleet->lock);
     memcpy(fleet->stat.fleet_uuid, uuid, sizeof(uuid));
     pthread_mutex_unlock(&fleet->lock);
-    if (strcmp(uuid, fleet->known_uuid) != 0 && fleet->learned)
-        fleet->learned(fleet->app, uuid);
+    if (strcmp(uuid, fleet->known_uuid) != 0 && fleet->on.learned)
+        fleet->on.learned(fleet->on.app, uuid);
     memcpy(fleet->known_uuid, uuid, sizeof(uuid));
     return 0;
 }
@@ -371,9 +371,9 @@ static bool may_go(const struct gb_fleet *fleet, const struct gb_kvs *meta) {
     char uuid[40];
     int64_t cursor = 0;
 
-    return fleet->sessions && meta->count > 0 &&
+    return fleet->on.sessions && meta->count > 0 &&
            gb_fleet_meta_read(meta->items[0].value, meta->items[0].bytes, uuid, NULL) == 0 &&
-           strcmp(uuid, fleet->member.meta_uuid) != 0 && fleet->sessions(fleet->app, &cursor, &one, 1) == 0;
+           strcmp(uuid, fleet->member.meta_uuid) != 0 && fleet->on.sessions(fleet->on.app, &cursor, &one, 1) == 0;
 }
 
 /* Learns which fleet the directory is of, or checks that it is the same fleet. The directory may have been restored or

@@ -73,8 +73,8 @@ static void apply(struct gb_reconcile_one *s, enum gb_fleet_outcome outcome, uin
         pthread_mutex_unlock(&fleet->lock);
         gb_suspect_add(fleet, &s->mine.name, epoch, GB_SUSPECT_SUPERSEDED);
     }
-    if (fleet->reconcile)
-        fleet->reconcile(fleet->app, &s->mine, outcome, epoch);
+    if (fleet->on.reconcile)
+        fleet->on.reconcile(fleet->on.app, &s->mine, outcome, epoch);
 }
 
 /* The session may have changed since it was listed. */
@@ -82,9 +82,9 @@ static bool is_here(struct gb_reconcile_one *s) {
     struct gb_fleet *fleet = s->fleet;
     struct gb_fleet_session now;
 
-    if (!fleet->session)
+    if (!fleet->on.session)
         return true;
-    return fleet->session(fleet->app, &s->mine.name, &now) && strcmp(now.claim, s->mine.claim) == 0;
+    return fleet->on.session(fleet->on.app, &s->mine.name, &now) && strcmp(now.claim, s->mine.claim) == 0;
 }
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
@@ -504,7 +504,7 @@ void gb_suspects_check(struct gb_fleet *fleet) {
         return;
     }
     while (next_suspect(fleet, &name)) {
-        if (fleet->session && fleet->session(fleet->app, &name, &s->mine)) {
+        if (fleet->on.session && fleet->on.session(fleet->on.app, &name, &s->mine)) {
             reconcile_one_start(s, fleet, on_checked);
             return;
         }
@@ -645,7 +645,7 @@ static bool stays(const struct gb_reconcile_all *r, const struct gb_name *sessio
         return true; /* perhaps of a later version */
     snprintf(made_now, sizeof(made_now), "%016" PRIx64 "-", fleet->member.incarnation);
     if (!gb_name_equal(&there.node, &fleet->own.name) || there.deleted ||
-        (fleet->has && fleet->has(fleet->app, &there)))
+        (fleet->on.has && fleet->on.has(fleet->on.app, &there)))
         return true;
     if (gb_restored_maybe(fleet)) /* the session may have been transferred, and the directory has lost that */
         return gb_unregister_add_missing(fleet, &there.name, there.claim) == 0;
@@ -789,7 +789,7 @@ static void own_page(struct gb_reconcile_all *r) {
     struct gb_fleet *fleet = r->fleet;
     size_t i;
 
-    r->count = fleet->sessions ? fleet->sessions(fleet->app, &r->cursor, r->own, OWN_PAGE) : 0;
+    r->count = fleet->on.sessions ? fleet->on.sessions(fleet->on.app, &r->cursor, r->own, OWN_PAGE) : 0;
     pthread_mutex_lock(&fleet->lock);
     for (i = 0; i < r->count; i++) {
         r->names[i] = r->own[i].name;

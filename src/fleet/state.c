@@ -149,8 +149,8 @@ void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const
         snprintf(fleet->stat.cluster_id, sizeof(fleet->stat.cluster_id), "%llu",
                  (unsigned long long)fleet->etcd.cluster_id);
     pthread_mutex_unlock(&fleet->lock);
-    if (changed && fleet->changed)
-        fleet->changed(fleet->app);
+    if (changed && fleet->on.changed)
+        fleet->on.changed(fleet->on.app);
 }
 
 int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err) {

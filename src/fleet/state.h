@@ -192,16 +192,8 @@ struct gb_fleet {
     /* Constant. */
     struct gb_fleet_node own; /* name, uuid, urls, labels, version */
     char *name;
-    void *app;
-    size_t (*devices)(void *app, struct gb_fleet_device ret[GB_FLEET_DEVICES_MAX]);
+    struct gb_fleet_callbacks on;
     char known_uuid[40];
-    bool (*has)(void *app, const struct gb_fleet_session *record);
-    size_t (*sessions)(void *app, int64_t *cursor, struct gb_fleet_session *ret, size_t max);
-    bool (*session)(void *app, const struct gb_name *name, struct gb_fleet_session *ret);
-    void (*reconcile)(void *app, const struct gb_fleet_session *mine, enum gb_fleet_outcome outcome, uint64_t epoch);
-    void (*learned)(void *app, const char *uuid);
-    void (*changed)(void *app);
-    bool (*order)(void *app, enum gb_order_what what, const struct gb_name *session);
     pthread_t thread;
 
     /* The thread's. */

@@ -176,7 +176,7 @@ static void open_member(struct swarm *swarm, unsigned i) {
                                      .labels = "{\"site\":\"swarm\"}",
                                      .version = "swarm",
                                      .ttl_s = swarm->options.ttl_s,
-                                     .devices = device};
+                                     .on.devices = device};
     struct gb_error err = GB_ERROR_INIT;
 
     snprintf(config.node.s, sizeof config.node.s, "swarm-%u", o->first + i);

@@ -81,10 +81,10 @@ struct gb_fleet_config config_of(struct node *node, const char *name, uint64_t u
     config.uuid = uuid;
     config.urls = urls;
     config.url_count = 1;
-    config.app = node;
-    config.devices = devices;
-    config.has = has;
-    config.changed = changed;
+    config.on.app = node;
+    config.on.devices = devices;
+    config.on.has = has;
+    config.on.changed = changed;
     return config;
 }
 

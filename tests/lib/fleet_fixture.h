@@ -37,7 +37,7 @@ struct gb_name name_of(const char *text);
 struct gb_fleet_config config_of(struct node *node, const char *name, uint64_t uuid);
 void node_open(struct node *node, const char *name, uint64_t uuid);
 void node_open_with(struct node *node, const struct gb_fleet_config *config);
-/* With a lease of an hour, and waits: what the node does by itself has ended when it has joined. */
+/* Opens a node with a lease of an hour, and waits until it has joined: afterwards it does nothing by itself. */
 void node_open_long(struct node *node, const char *name, uint64_t uuid);
 void node_close(struct node *node);
 /* Waits until it has come about. The test's own time-out is the bound. */

@@ -105,8 +105,17 @@ void gb_arrival_wait_any(struct gb_arrival *arrival, const struct gb_arrival_wai
 
 /* --- asks of the fleet -------------------------------------------------------------------------------------------- */
 
+static void ask_done(struct gb_fleet_ask *ask) {
+    gb_arrival_wake(ask->arg);
+}
+
+struct gb_fleet_ask gb_arrival_ask(struct gb_arrival_wait *wait) {
+    return (struct gb_fleet_ask){.done = ask_done, .arg = wait};
+}
+
 /* An ask ends within seconds. A daemon that stops does not wait for it. */
-int gb_arrival_ask_wait(struct gb_arrival_wait *wait, struct gb_fleet_ask *ask, struct gb_error *err) {
+int gb_arrival_ask_wait(struct gb_fleet_ask *ask, struct gb_error *err) {
+    struct gb_arrival_wait *wait = ask->arg;
     struct gb_arrival *arrival = wait->arrival;
     bool done;
 
@@ -122,45 +131,21 @@ int gb_arrival_ask_wait(struct gb_arrival_wait *wait, struct gb_fleet_ask *ask, 
     return ask->error.code == GB_OK ? 0 : gb_error_move(err, &ask->error);
 }
 
-struct finding {
-    struct gb_fleet_find find;
-    struct gb_arrival_wait wait;
-};
-
-static void found(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct finding, find.ask)->wait);
-}
-
 int gb_arrival_find(struct gb_arrival *arrival, struct gb_fleet_find *ret, struct gb_error *err) {
-    struct finding f = {.find = {.ask = {.done = found}}, .wait = {.arrival = arrival}};
-    int r = 0;
+    struct gb_arrival_wait wait = {.arrival = arrival};
 
-    if (!gb_fleet_find(arrival->config.fleet, &arrival->session, true, &f.find))
-        r = gb_arrival_ask_wait(&f.wait, &f.find.ask, err);
-    else if (f.find.ask.error.code != GB_OK)
-        r = gb_error_move(err, &f.find.ask.error);
-    *ret = f.find;
-    return r;
-}
-
-struct requesting {
-    struct gb_fleet_call call;
-    struct gb_arrival_wait wait;
-};
-
-static void requested(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct requesting, call.ask)->wait);
+    *ret = (struct gb_fleet_find){.ask = gb_arrival_ask(&wait)};
+    if (!gb_fleet_find(arrival->config.fleet, &arrival->session, true, ret))
+        return gb_arrival_ask_wait(&ret->ask, err);
+    return ret->ask.error.code == GB_OK ? 0 : gb_error_move(err, &ret->ask.error);
 }
 
 int gb_arrival_request(struct gb_arrival *arrival, struct gb_fleet_call *ret, struct gb_error *err) {
-    struct requesting q = {.call = *ret, .wait = {.arrival = arrival}};
-    int r;
+    struct gb_arrival_wait wait = {.arrival = arrival};
 
-    q.call.ask = (struct gb_fleet_ask){.done = requested};
-    gb_fleet_call(arrival->config.fleet, &q.call);
-    r = gb_arrival_ask_wait(&q.wait, &q.call.ask, err);
-    *ret = q.call;
-    return r;
+    ret->ask = gb_arrival_ask(&wait);
+    gb_fleet_call(arrival->config.fleet, ret);
+    return gb_arrival_ask_wait(&ret->ask, err);
 }
 
 /* --- requests to the owner ---------------------------------------------------------------------------------------- */

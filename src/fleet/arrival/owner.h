@@ -9,7 +9,6 @@
 #include <jansson.h>
 #include <pthread.h>
 
-#include "base/container.h"
 #include "base/map.h"
 #include "core/core.h"
 #include "fleet/fleet.h"
@@ -90,8 +89,10 @@ void *gb_arrival_call_new(struct gb_arrival *arrival, size_t size, struct gb_arr
 int gb_arrival_call_wait(struct gb_arrival_wait *wait, struct gb_call *call, struct gb_error *err);
 /* Waits until one of the waits has ended, or the arrival is stopped. */
 void gb_arrival_wait_any(struct gb_arrival *arrival, const struct gb_arrival_wait *waits, size_t count);
-/* Waits until the ask has ended, or the arrival is stopped. Returns 0 or -1. */
-int gb_arrival_ask_wait(struct gb_arrival_wait *wait, struct gb_fleet_ask *ask, struct gb_error *err);
+/* An ask to be waited for. */
+struct gb_fleet_ask gb_arrival_ask(struct gb_arrival_wait *wait);
+/* Waits until that ask has ended, or the arrival is stopped. Returns 0 or -1. */
+int gb_arrival_ask_wait(struct gb_fleet_ask *ask, struct gb_error *err);
 /* Waits for ms. Returns false if the arrival is stopped. */
 bool gb_arrival_pause(struct gb_arrival *arrival, unsigned ms);
 int gb_arrival_stopped_error(struct gb_arrival *arrival, struct gb_error *err);

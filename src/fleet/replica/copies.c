@@ -18,15 +18,6 @@ enum { DROP = 1, OWNER };
 
 /* A session permits its takeover while its owner is away. This node has copies of its sealed buffers. */
 
-struct takeover {
-    struct gb_fleet_register entry;
-    struct gb_arrival_wait wait;
-};
-
-static void taken(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct takeover, entry.ask)->wait);
-}
-
 /* A directory that was paused may have expired the leases of nodes that never stopped: the owner itself is asked. */
 static int check_silent(struct gb_arrival *arrival, struct gb_error *err) {
     struct gb_fleet_call call = {.method = "GET"};
@@ -46,15 +37,16 @@ static int check_silent(struct gb_arrival *arrival, struct gb_error *err) {
 
 static int register_takeover(struct gb_copy *copy, struct gb_error *err) {
     struct gb_arrival *arrival = &copy->arrival;
-    struct takeover t = {.entry = {.ask = {.done = taken}, .session = {.name = arrival->session}, .from_copies = true},
-                         .wait = {.arrival = arrival}};
+    struct gb_arrival_wait wait = {.arrival = arrival};
+    struct gb_fleet_register entry = {
+        .ask = gb_arrival_ask(&wait), .session = {.name = arrival->session}, .from_copies = true};
 
-    memcpy(t.entry.session.claim, arrival->claim, sizeof(arrival->claim));
-    gb_fleet_take_over(arrival->config.fleet, &t.entry);
-    if (gb_arrival_ask_wait(&t.wait, &t.entry.ask, err) < 0)
+    memcpy(entry.session.claim, arrival->claim, sizeof(arrival->claim));
+    gb_fleet_take_over(arrival->config.fleet, &entry);
+    if (gb_arrival_ask_wait(&entry.ask, err) < 0)
         return -1;
-    arrival->there = t.entry.session;
-    copy->taken = t.entry.session.epoch;
+    arrival->there = entry.session;
+    copy->taken = entry.session.epoch;
     return 0;
 }
 
@@ -161,22 +153,13 @@ static void empty(struct gb_replicas *r, struct gb_copy *copy) {
     publish(r, copy, false, "");
 }
 
-struct held_drop {
-    struct gb_fleet_held_drop ask;
-    struct gb_arrival_wait wait;
-};
-
-static void held_dropped(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct held_drop, ask.ask)->wait);
-}
-
 /* Removes the session from the list of those whose copies this node keeps. */
 static void drop_held(struct gb_replicas *r, const struct gb_name *session) {
-    struct held_drop go = {.ask = {.ask = {.done = held_dropped}, .session = *session},
-                           .wait = {.arrival = &r->list_wait}};
+    struct gb_arrival_wait wait = {.arrival = &r->list_wait};
+    struct gb_fleet_held_drop drop = {.ask = gb_arrival_ask(&wait), .session = *session};
 
-    gb_fleet_drop_held(r->config.arrival.fleet, &go.ask);
-    (void)gb_arrival_ask_wait(&go.wait, &go.ask.ask, NULL); /* on failure it is listed again, and dropped again */
+    gb_fleet_drop_held(r->config.arrival.fleet, &drop);
+    (void)gb_arrival_ask_wait(&drop.ask, NULL); /* on failure it is listed again, and dropped again */
 }
 
 static void drop(struct gb_replicas *r, struct gb_copy *copy) {
@@ -406,15 +389,6 @@ static void update(struct gb_replicas *r, struct gb_copy *copy) {
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
-struct listing {
-    struct gb_fleet_held held;
-    struct gb_arrival_wait wait;
-};
-
-static void listed(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct listing, held.ask)->wait);
-}
-
 static struct gb_copy *find(struct gb_replicas *r, const char *session) {
     struct gb_copy *copy;
 
@@ -426,17 +400,18 @@ static struct gb_copy *find(struct gb_replicas *r, const char *session) {
 
 /* Reads for which sessions this node is a holder. */
 static void read_list(struct gb_replicas *r) {
-    struct listing l = {.held = {.ask = {.done = listed}}, .wait = {.arrival = &r->list_wait}};
+    struct gb_arrival_wait wait = {.arrival = &r->list_wait};
+    struct gb_fleet_held held = {.ask = gb_arrival_ask(&wait)};
     size_t i;
 
-    gb_fleet_list_held(r->config.arrival.fleet, &l.held);
-    if (gb_arrival_ask_wait(&l.wait, &l.held.ask, NULL) == 0) {
-        for (i = 0; i < l.held.count; i++)
-            if (!find(r, l.held.names[i].s))
-                copy_new(r, &l.held.names[i]);
+    gb_fleet_list_held(r->config.arrival.fleet, &held);
+    if (gb_arrival_ask_wait(&held.ask, NULL) == 0) {
+        for (i = 0; i < held.count; i++)
+            if (!find(r, held.names[i].s))
+                copy_new(r, &held.names[i]);
         r->listed_ms = gb_replicas_now_ms();
     }
-    free(l.held.names);
+    free(held.names);
 }
 
 /* Adds the sessions that owners have asked for. */

@@ -198,21 +198,12 @@ static void take_record(struct gb_replicated *replicated, const struct gb_sessio
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-struct holders_write {
-    struct gb_fleet_holder_set hold;
-    struct gb_arrival_wait wait;
-};
-
-static void written_to_directory(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct holders_write, hold.ask)->wait);
-}
-
 static int write_directory(struct gb_replicas *r, const struct gb_fleet_session *session, struct gb_error *err) {
-    struct holders_write h = {.hold = {.ask = {.done = written_to_directory}, .session = *session},
-                              .wait = {.arrival = &r->waiter}};
+    struct gb_arrival_wait wait = {.arrival = &r->waiter};
+    struct gb_fleet_holder_set set = {.ask = gb_arrival_ask(&wait), .session = *session};
 
-    gb_fleet_set_holders(r->config.arrival.fleet, &h.hold);
-    return gb_arrival_ask_wait(&h.wait, &h.hold.ask, err);
+    gb_fleet_set_holders(r->config.arrival.fleet, &set);
+    return gb_arrival_ask_wait(&set.ask, err);
 }
 
 static int write_record(struct gb_replicas *r, const struct gb_fleet_session *session, struct gb_error *err) {
@@ -232,36 +223,19 @@ static int write_record(struct gb_replicas *r, const struct gb_fleet_session *se
     return n;
 }
 
-struct calling {
-    struct gb_fleet_call call;
-    struct gb_arrival_wait wait;
-};
-
-static void notified(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct calling, call.ask)->wait);
-}
-
-struct list_ask {
-    struct gb_fleet_nodes nodes;
-    struct gb_arrival_wait wait;
-};
-
-static void listed(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct list_ask, nodes.ask)->wait);
-}
-
 /* A list is used for some seconds: a fleet may have thousands of nodes, and buffers are sealed in quick succession. */
 static int list_nodes(struct gb_replicas *r) {
-    struct list_ask l = {.nodes = {.ask = {.done = listed}}, .wait = {.arrival = &r->waiter}};
+    struct gb_arrival_wait wait = {.arrival = &r->waiter};
+    struct gb_fleet_nodes nodes = {.ask = gb_arrival_ask(&wait)};
 
     if (r->nodes && gb_replicas_now_ms() - r->nodes_ms < NODES_MS)
         return 0;
-    gb_fleet_list_nodes(r->config.arrival.fleet, &l.nodes);
-    if (gb_arrival_ask_wait(&l.wait, &l.nodes.ask, NULL) < 0)
+    gb_fleet_list_nodes(r->config.arrival.fleet, &nodes);
+    if (gb_arrival_ask_wait(&nodes.ask, NULL) < 0)
         return -1;
     free(r->nodes);
-    r->nodes = l.nodes.items;
-    r->node_count = l.nodes.count;
+    r->nodes = nodes.items;
+    r->node_count = nodes.count;
     r->nodes_ms = gb_replicas_now_ms();
     return r->nodes ? 0 : -1;
 }
@@ -328,26 +302,17 @@ static void drop_old_refusals(struct gb_replicas *r) {
     r->refusal_count -= old;
 }
 
-struct ordering {
-    struct gb_fleet_order order;
-    struct gb_arrival_wait wait;
-};
-
-static void ordered(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(&gb_container_of(ask, struct ordering, order.ask)->wait);
-}
-
 static void order_holder(struct gb_replicas *r, const struct gb_replicated *replicated,
                          const struct gb_fleet_node *node) {
-    struct ordering o = {.order = {.ask = {.done = ordered},
+    struct gb_arrival_wait wait = {.arrival = &r->waiter};
+    struct gb_fleet_order order = {.ask = gb_arrival_ask(&wait),
                                    .node = node->name,
                                    .uuid = node->uuid,
                                    .what = GB_ORDER_HOLD,
-                                   .session = replicated->session},
-                         .wait = {.arrival = &r->waiter}};
+                                   .session = replicated->session};
 
-    gb_fleet_order(r->config.arrival.fleet, &o.order);
-    (void)gb_arrival_ask_wait(&o.wait, &o.order.ask, NULL); /* on failure it is notified again */
+    gb_fleet_order(r->config.arrival.fleet, &order);
+    (void)gb_arrival_ask_wait(&order.ask, NULL); /* on failure it is notified again */
 }
 
 /* Notifies a holder. Returns the status; 0: no answer. */
@@ -355,7 +320,8 @@ static int notify_holder(struct gb_replicas *r, const struct gb_replicated *repl
                          const struct gb_fleet_node *node) {
     static const char path[] = "/v1/fleet/copies";
     const struct gb_arrival_config *is = &r->config.arrival;
-    struct calling c = {.call = {.ask = {.done = notified}, .method = "POST"}, .wait = {.arrival = &r->waiter}};
+    struct gb_arrival_wait wait = {.arrival = &r->waiter};
+    struct gb_fleet_call call = {.ask = gb_arrival_ask(&wait), .method = "POST"};
     const char *url = gb_arrival_url(is, node);
     char *query = gb_fleet_ticket_query(is->fleet, "POST", path, &node->name, r->config.who);
     char body[GB_NAME_MAX + 32];
@@ -367,13 +333,12 @@ static int notify_holder(struct gb_replicas *r, const struct gb_replicated *repl
         return 0;
     }
     snprintf(body, sizeof(body), "{\"session\":\"%s\"}", replicated->session.s);
-    c.call.body = body;
-    if (url && query &&
-        (size_t)snprintf(c.call.url, sizeof(c.call.url), "%s%s?%s", url, path, query) < sizeof(c.call.url)) {
-        gb_fleet_call(is->fleet, &c.call);
-        if (gb_arrival_ask_wait(&c.wait, &c.call.ask, NULL) == 0)
-            status = c.call.status;
-        free(c.call.answer);
+    call.body = body;
+    if (url && query && (size_t)snprintf(call.url, sizeof(call.url), "%s%s?%s", url, path, query) < sizeof(call.url)) {
+        gb_fleet_call(is->fleet, &call);
+        if (gb_arrival_ask_wait(&call.ask, NULL) == 0)
+            status = call.status;
+        free(call.answer);
     }
     free(query);
     return status;

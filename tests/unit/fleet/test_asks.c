@@ -284,7 +284,7 @@ START_TEST(who_has_not_joined_registers_nothing) {
     node_wait(&b, GB_FLEET_DUPLICATE);
     ck_assert_int_eq(register_session(&b, "s", NULL), GB_ERR_DIRECTORY_UNAVAILABLE);
     ck_assert_uint_eq(etcd_fake_count(etcd, KEY("sessions/")), 0);
-    do /* but it may ask, once it knows that the others do not doubt the directory */
+    do /* the other nodes do not suspect the directory: it asks once it knows that */
         code = find_session(&b, "s", false, NULL);
     while (code == GB_ERR_OWNER_UNKNOWN);
     ck_assert_int_eq(code, GB_ERR_SESSION_NOT_FOUND);

@@ -106,11 +106,11 @@ static void open_node(unsigned ttl_s, const char *known) {
 
     config.ttl_s = ttl_s;
     config.known_uuid = known;
-    config.sessions = sessions;
-    config.session = session;
-    config.reconcile = reconcile;
-    config.learned = learned;
-    config.has = has;
+    config.on.sessions = sessions;
+    config.on.session = session;
+    config.on.reconcile = reconcile;
+    config.on.learned = learned;
+    config.on.has = has;
     node_open_with(&a, &config);
 }
 
@@ -254,7 +254,7 @@ START_TEST(a_node_that_must_say_first_that_it_has_it_not) {
     ck_assert_uint_eq(outcome_count, 0);
     etcd_fake_delete(etcd, KEY("sessions/s"));
     etcd_fake_delete(etcd, KEY("owned/b/s"));
-    await_outcomes(1); /* it looks again by itself */
+    await_outcomes(1); /* it checks again by itself */
     ck_assert_int_eq(outcomes[0].outcome, GB_FLEET_RAISED);
     ck_assert_str_eq(etcd_fake_get(etcd, KEY("sessions/s")), RECORD("a", "3", "9-9"));
     node_close(&a);
@@ -509,7 +509,7 @@ START_TEST(epochs_rise_beyond_the_end_of_a_session) {
 }
 END_TEST
 
-/* What a crash left of a session is buried, too. */
+/* What a crash left of a session becomes a tombstone, too. */
 START_TEST(epochs_rise_beyond_a_crash) {
     struct gb_fleet_register made;
     enum gb_code code;
@@ -614,7 +614,7 @@ START_TEST(what_was_made_again_elsewhere) {
 }
 END_TEST
 
-/* Behind a proxy no connection ends, and the revision is what it was: the node looks at what it has written last. */
+/* Behind a proxy no connection ends, and the revision stays the same: the node checks its last write. */
 START_TEST(what_the_node_wrote_last_is_lost) {
     etcd_fake_put(etcd, KEY("sessions/s"), RECORD("a", "2", "9-9"), 0);
     etcd_fake_put(etcd, KEY("owned/a/s"), "", 0);
