@@ -82,6 +82,7 @@ void conf_expect_byte(const void *device, unsigned char value, uint64_t bytes, s
 /* Allocates memory of a kind on the first device: from the default pool on s1, or by the kind's own allocation. The
  * memory is freed when s1 and s2 are idle. */
 struct gb_location conf_place(enum gb_kind kind, uint64_t bytes);
+bool conf_offered(int kind); /* whether the device has memory of that kind */
 void conf_place_free(const struct gb_location *place, uint64_t bytes);
 
 void conf_move(const struct gb_location *dst, const struct gb_location *src, uint64_t bytes, struct gb_stream *stream);

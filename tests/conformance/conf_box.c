@@ -30,14 +30,6 @@ static const struct gb_box boxes[] = {
 
 #define BOXES (sizeof(boxes) / sizeof(boxes[0]))
 
-static bool offered(int kind) {
-    return conf.device.kind_missing[kind][0] == '\0';
-}
-
-static bool of_device(int kind) {
-    return gb_kind_of_device((enum gb_kind)kind);
-}
-
 static void queue(const struct gb_location *place, uint64_t offset, void *pinned, const struct gb_box *box,
                   enum gb_copy_direction direction, struct gb_stream *stream) {
     const struct gb_location at = {.kind = place->kind, .device = place->device, .ptr = (char *)place->ptr + offset};
@@ -125,7 +117,7 @@ START_TEST(boxes_of_all_kinds_are_exact) {
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
         struct gb_location place;
 
-        if (!of_device(kind) || !offered(kind))
+        if (!gb_kind_of_device((enum gb_kind)kind) || !conf_offered(kind))
             continue;
         place = conf_place((enum gb_kind)kind, PLACE_BYTES);
         for (i = 0; i < BOXES; i++) {

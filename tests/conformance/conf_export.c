@@ -16,10 +16,6 @@
 #define BYTES (3 * MIB + 5)
 #define NOBODY 65534
 
-static bool offered(int kind) {
-    return conf.device.kind_missing[kind][0] == '\0';
-}
-
 static int open_files(void) {
     DIR *dir = opendir("/proc/self/fd");
     int n = 0;
@@ -54,8 +50,8 @@ static bool try_export(const struct gb_location *place, enum gb_export_way way, 
 
 /* The kinds whose memory is a file. */
 static bool has_file(int kind) {
-    return offered(kind) && (kind == GB_KIND_PINNED || kind == GB_KIND_PAGEABLE ||
-                             (kind == GB_KIND_SHARED && conf.device.compute_major == 0));
+    return conf_offered(kind) && (kind == GB_KIND_PINNED || kind == GB_KIND_PAGEABLE ||
+                                  (kind == GB_KIND_SHARED && conf.device.compute_major == 0));
 }
 
 static struct gb_export exported(const struct gb_location *place, bool writable) {
@@ -96,7 +92,7 @@ START_TEST(every_kind_goes_its_way_or_the_reason_is_said) {
         struct gb_location place;
         int before;
 
-        if (!offered(kind))
+        if (!conf_offered(kind))
             continue;
         place = conf_place((enum gb_kind)kind, BYTES);
         before = open_files();
@@ -152,7 +148,7 @@ START_TEST(older_handles_name_memory) {
     struct gb_location place[2];
     int i;
 
-    for (i = 0; i < 2 && offered(GB_KIND_IPC); i++)
+    for (i = 0; i < 2 && conf_offered(GB_KIND_IPC); i++)
         place[i] = conf_place(GB_KIND_IPC, BYTES);
     if (i == 2 && try_export(&place[0], GB_EXPORT_LEGACY, false, &got[0])) {
         ck_assert(try_export(&place[0], GB_EXPORT_LEGACY, true, &got[1]));

@@ -209,3 +209,7 @@ void conf_expect_byte(const void *device, unsigned char value, uint64_t bytes, s
         }
     }
 }
+
+bool conf_offered(int kind) {
+    return conf.device.kind_missing[kind][0] == '\0';
+}

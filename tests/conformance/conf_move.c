@@ -3,18 +3,10 @@
 
 #include "conf.h"
 
-static bool offered(int kind) {
-    return conf.device.kind_missing[kind][0] == '\0';
-}
-
-static bool of_device(int kind) {
-    return gb_kind_of_device((enum gb_kind)kind);
-}
-
 static enum gb_copy_way way_of(int from, int to) {
-    if (of_device(from))
-        return of_device(to) ? GB_WAY_DEVICE : GB_WAY_FROM_DEVICE;
-    return of_device(to) ? GB_WAY_TO_DEVICE : GB_WAY_HOST;
+    if (gb_kind_of_device((enum gb_kind)from))
+        return gb_kind_of_device((enum gb_kind)to) ? GB_WAY_DEVICE : GB_WAY_FROM_DEVICE;
+    return gb_kind_of_device((enum gb_kind)to) ? GB_WAY_TO_DEVICE : GB_WAY_HOST;
 }
 
 static struct gb_location at(const struct gb_location *place, uint64_t offset) {
@@ -54,7 +46,7 @@ START_TEST(moves_between_all_kinds_are_exact) {
             struct gb_location src;
             struct gb_location dst;
 
-            if (!offered(from) || !offered(to))
+            if (!conf_offered(from) || !conf_offered(to))
                 continue;
             src = conf_place((enum gb_kind)from, 4 * MIB);
             dst = conf_place((enum gb_kind)to, 4 * MIB);
@@ -103,14 +95,14 @@ START_TEST(moves_never_wait_for_the_stream) {
     int kind;
 
     for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        if (offered(kind))
+        if (conf_offered(kind))
             places[kind] = conf_place((enum gb_kind)kind, bytes);
     }
     memset(last.ptr, 0, bytes);
     conf_gate_hold(&gate, conf.s1);
     memset(first.ptr, 0x17, bytes);
     for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        if (!offered(kind))
+        if (!conf_offered(kind))
             continue;
         conf_place_fill(&places[kind], 1, 1, bytes, conf.s1);
         conf_move(&places[kind], before, bytes, conf.s1);
@@ -124,7 +116,7 @@ START_TEST(moves_never_wait_for_the_stream) {
     conf_wait(event);
     conf_place_expect_byte(&last, 0x17, bytes, conf.s1);
     for (kind = 0; kind < GB_KIND_COUNT; kind++) {
-        if (offered(kind))
+        if (conf_offered(kind))
             conf_place_free(&places[kind], bytes);
     }
     conf_place_free(&first, bytes);
@@ -216,7 +208,7 @@ START_TEST(fills_of_every_width_in_every_kind) {
     for (kind = GB_KIND_DEVICE; kind < GB_KIND_COUNT; kind++) {
         struct gb_location place;
 
-        if (!offered(kind))
+        if (!conf_offered(kind))
             continue;
         place = conf_place((enum gb_kind)kind, MIB);
         for (w = 0; w < 4; w++) {

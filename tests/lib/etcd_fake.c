@@ -607,16 +607,6 @@ void etcd_fake_grant(struct etcd_fake *f, int64_t id, int64_t ttl_s) {
     pthread_mutex_unlock(&f->lock);
 }
 
-void etcd_fake_renew(struct etcd_fake *f, int64_t id) {
-    struct lease *lease;
-
-    pthread_mutex_lock(&f->lock);
-    lease = find_lease(f, id);
-    if (lease)
-        lease->end_ms = gb_boot_ms() + (uint64_t)lease->ttl_s * 1000;
-    pthread_mutex_unlock(&f->lock);
-}
-
 void etcd_fake_expire(struct etcd_fake *f, int64_t id) {
     pthread_mutex_lock(&f->lock);
     if (find_lease(f, id))

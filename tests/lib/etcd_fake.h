@@ -23,7 +23,6 @@ uint64_t etcd_fake_sum(struct etcd_fake *fake);
 
 /* Leases. */
 void etcd_fake_grant(struct etcd_fake *fake, int64_t id, int64_t ttl_s);
-void etcd_fake_renew(struct etcd_fake *fake, int64_t id); /* as a duplicate does */
 void etcd_fake_expire(struct etcd_fake *fake, int64_t id);
 bool etcd_fake_has_lease(struct etcd_fake *fake, int64_t id);
 

@@ -191,9 +191,15 @@ static void *wake_request(void *arg) {
     return NULL;
 }
 
+void gb_http_wake_later(struct gb_http_request *request) {
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, wake_request, gb_http_request_ref(request)), 0);
+    pthread_detach(thread);
+}
+
 static enum gb_step on_wait(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     const struct gb_http_fixture *f = request->app;
-    pthread_t thread;
 
     (void)response;
     (void)err;
@@ -209,8 +215,7 @@ static enum gb_step on_wait(struct gb_http_request *request, struct gb_http_resp
             request->deadline_ns = gb_clock_ns() + 100 * GB_NS_PER_MS;
         return GB_STEP_WAIT;
     }
-    ck_assert_int_eq(pthread_create(&thread, NULL, wake_request, gb_http_request_ref(request)), 0);
-    pthread_detach(thread);
+    gb_http_wake_later(request);
     return GB_STEP_WAIT;
 }
 

@@ -43,4 +43,7 @@ int gb_client_reply(int fd, char *body, size_t size, size_t *ret_len, bool *ret_
 /* Whether the server has ended the connection. */
 bool gb_client_at_end(int fd);
 
+/* Wakes it by another thread. */
+void gb_http_wake_later(struct gb_http_request *request);
+
 #endif

@@ -67,19 +67,6 @@ static enum gb_step give(struct gb_http_request *request, struct gb_http_respons
     return GB_STEP_ERROR;
 }
 
-static void *wake_request(void *arg) {
-    gb_http_wake(arg);
-    gb_http_request_unref(arg);
-    return NULL;
-}
-
-static void wake_later(struct gb_http_request *request) {
-    pthread_t thread;
-
-    ck_assert_int_eq(pthread_create(&thread, NULL, wake_request, gb_http_request_ref(request)), 0);
-    pthread_detach(thread);
-}
-
 static enum gb_step on_fd(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_http_peer *peer = request->peer;
 
@@ -96,7 +83,7 @@ static enum gb_step on_fd(struct gb_http_request *request, struct gb_http_respon
     if (!gb_http_query(request, "later"))
         return give(request, response, err);
     request->resume = give;
-    wake_later(request);
+    gb_http_wake_later(request);
     return GB_STEP_WAIT;
 }
 
@@ -145,7 +132,7 @@ static int source_next(struct gb_http_source *source, const void **ret_ptr, size
         return 0;
     s->ready = !s->ready;
     if (s->ready) {
-        wake_later(s->request);
+        gb_http_wake_later(s->request);
         return 0;
     }
     *ret_ptr = s->p->f.memory + s->at;

@@ -12,7 +12,6 @@
 
 #define LARGE (8u << 20)  /* more than a fresh socket and its client's take together */
 #define MIDDLE (1u << 20) /* a UNIX socket takes a fifth of it, the loopback all */
-#define SMALL 60000       /* any socket takes it */
 #define WAITS_MS 20000
 #define HEAD_SIZE 4096
 
