@@ -236,6 +236,15 @@ struct gb_http_request {
     struct gb_http_sink *sink; /* set with GB_STEP_BODY; owned by the server from then on */
 };
 
+/* Runs resume now and again after each wake, until it no longer returns WAIT, for at most the server's longest wait.
+ * Returns what the first run returned. */
+static inline enum gb_step gb_http_await(struct gb_http_request *request, gb_http_handler *resume,
+                                         struct gb_http_response *response, struct gb_error *err) {
+    request->resume = resume;
+    request->deadline_ns = 0;
+    return resume(request, response, err);
+}
+
 /* [any thread, never blocks] The awaited work has happened: resume, room or next is called again soon. While a
  * reference is held, a wake is also permitted before the handler has returned and after the request has ended. */
 void gb_http_wake(struct gb_http_request *request);

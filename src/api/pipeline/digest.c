@@ -643,9 +643,7 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
 static enum gb_step decoding_end(struct gb_http_sink *sink, struct gb_http_request *request,
                                  struct gb_http_response *response, struct gb_error *err) {
     (void)sink;
-    request->resume = finish;
-    request->deadline_ns = 0;
-    return finish(request, response, err);
+    return gb_http_await(request, finish, response, err);
 }
 
 /* The two sinks of this filter. Each takes inner only on success. */

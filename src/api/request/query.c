@@ -250,6 +250,13 @@ int gb_path_locator(const struct gb_http_request *request, const char *what, str
 
 /* --- how long ----------------------------------------------------------------------------------------------------- */
 
+enum gb_step gb_body_await(const struct gb_http_request *request, const char *what, struct gb_error *err) {
+    if (!request->timed_out)
+        return GB_STEP_WAIT;
+    gb_error_set(err, GB_ERR_TIMED_OUT, "the bytes arrived, but the %s did not finish in the permitted time", what);
+    return GB_STEP_ERROR;
+}
+
 uint64_t gb_sync_deadline_ns(const struct gb_http_request *request) {
     return gb_clock_ns() + gb_http_prefer_wait(request, GB_SYNC_WAIT_S, GB_SYNC_WAIT_MAX_S, NULL) * GB_NS_PER_S;
 }

@@ -84,6 +84,10 @@ int gb_path_locator(const struct gb_http_request *request, const char *what, str
 /* The longest wait of an allocation for memory; without Prefer: wait=N it does not wait. */
 #define GB_ALLOC_WAIT_MAX_S 60
 
+/* For a request whose body has arrived, while `what` has work left for it. Returns WAIT, or ERROR with TIMED_OUT if the
+ * request may wait no longer. */
+enum gb_step gb_body_await(const struct gb_http_request *request, const char *what, struct gb_error *err);
+
 /* Returns the deadline of a sync that starts now, for gb_async_end. */
 uint64_t gb_sync_deadline_ns(const struct gb_http_request *request);
 

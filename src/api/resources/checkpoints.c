@@ -642,21 +642,15 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     uint32_t crc;
     int r = gb_checkpoint_put_result(s->put, &crc, &replaced, err);
 
-    if (r > 0)
-        return reply(request, s, crc, replaced, response, err);
-    if (r == 0 && !request->timed_out)
-        return GB_STEP_WAIT;
-    if (r == 0)
-        gb_error_set(err, GB_ERR_TIMED_OUT, "the bytes arrived, but the disk did not finish in the permitted time");
-    return GB_STEP_ERROR;
+    if (r < 0)
+        return GB_STEP_ERROR;
+    return r > 0 ? reply(request, s, crc, replaced, response, err) : gb_body_await(request, "disk", err);
 }
 
 static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
                              struct gb_http_response *response, struct gb_error *err) {
     gb_checkpoint_put_end(((struct sink *)sink)->put);
-    request->resume = finish;
-    request->deadline_ns = 0;
-    return finish(request, response, err);
+    return gb_http_await(request, finish, response, err);
 }
 
 /* The name is free when the client learns why. */
@@ -665,9 +659,7 @@ static enum gb_step sink_refused(struct gb_http_sink *sink, struct gb_http_reque
 
     gb_checkpoint_put_refuse(((struct sink *)sink)->put, &why);
     *err = GB_ERROR_INIT;
-    request->resume = finish;
-    request->deadline_ns = 0;
-    return finish(request, NULL, err);
+    return gb_http_await(request, finish, NULL, err);
 }
 
 static int check_body(struct gb_http_request *request, struct gb_http_response *response, struct gb_filters *ret,

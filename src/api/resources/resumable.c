@@ -232,18 +232,13 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
         return GB_STEP_ERROR;
     if (r > 0)
         return s->completes ? complete(s, request, response, err) : appended(s, request, &view, response, err);
-    if (!request->timed_out)
-        return GB_STEP_WAIT;
-    gb_error_set(err, GB_ERR_TIMED_OUT, "the bytes arrived, but the device did not finish in the permitted time");
-    return GB_STEP_ERROR;
+    return gb_body_await(request, "device", err);
 }
 
 static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
                              struct gb_http_response *response, struct gb_error *err) {
     ((struct sink *)sink)->whole = false;
-    request->resume = finish;
-    request->deadline_ns = 0;
-    return finish(request, response, err);
+    return gb_http_await(request, finish, response, err);
 }
 
 /* An upload that this request made ends; an older one is again as before the request. */
@@ -271,9 +266,7 @@ static enum gb_step sink_refused(struct gb_http_sink *sink, struct gb_http_reque
     s->why = *err;
     *err = GB_ERROR_INIT;
     discard(s);
-    request->resume = refuse;
-    request->deadline_ns = 0;
-    return refuse(request, NULL, err);
+    return gb_http_await(request, refuse, NULL, err);
 }
 
 static void sink_free(struct gb_http_sink *sink) {

@@ -698,13 +698,7 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
         r = gb_upload_group_result(s->group, &times, err);
     if (r < 0)
         return GB_STEP_ERROR;
-    if (r > 0)
-        return reply(request, s, &times, response, err);
-    if (!request->timed_out)
-        return GB_STEP_WAIT;
-    gb_error_set(err, GB_ERR_TIMED_OUT,
-                 "the bytes arrived, but the device or the database did not finish in the permitted time");
-    return GB_STEP_ERROR;
+    return r > 0 ? reply(request, s, &times, response, err) : gb_body_await(request, "device or the database", err);
 }
 
 static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
@@ -712,9 +706,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
     struct sink *s = (struct sink *)sink;
 
     s->recv_ns = gb_clock_ns();
-    request->resume = finish;
-    request->deadline_ns = 0;
-    return finish(request, response, err);
+    return gb_http_await(request, finish, response, err);
 }
 
 /* Refuses a body by the bytes that its tensors have at least. */

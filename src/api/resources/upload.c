@@ -649,14 +649,9 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
         gb_buffer_rec_done(&rec);
         return step;
     }
-    if (!request->timed_out) {
-        if (!request->detached)
-            request->cancel = s->stage == STAGE_ENDED ? cancel : NULL;
-        return GB_STEP_WAIT;
-    }
-    gb_error_set(err, GB_ERR_TIMED_OUT,
-                 "the bytes arrived, but the device or the database did not finish in the permitted time");
-    return GB_STEP_ERROR;
+    if (!request->timed_out && !request->detached)
+        request->cancel = s->stage == STAGE_ENDED ? cancel : NULL;
+    return gb_body_await(request, "device or the database", err);
 }
 
 static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *request,
@@ -664,9 +659,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
     struct sink *s = (struct sink *)sink;
 
     s->recv_ns = gb_clock_ns();
-    request->resume = finish;
-    request->deadline_ns = 0;
-    return finish(request, response, err);
+    return gb_http_await(request, finish, response, err);
 }
 
 static void sink_free(struct gb_http_sink *sink) {

@@ -450,12 +450,7 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
 
     if (r < 0)
         return GB_STEP_ERROR;
-    if (r > 0)
-        return reply(s, &view, crc, response, err);
-    if (!request->timed_out)
-        return GB_STEP_WAIT;
-    gb_error_set(err, GB_ERR_TIMED_OUT, "the bytes arrived, but the device did not finish in the permitted time");
-    return GB_STEP_ERROR;
+    return r > 0 ? reply(s, &view, crc, response, err) : gb_body_await(request, "device", err);
 }
 
 /* Compares the checksums. The part may have been overwritten meanwhile; then there is nothing to compare, and the reply
@@ -481,9 +476,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
         return compare(s, response, err);
     if (gb_upload_end(s->part, err) < 0)
         return GB_STEP_ERROR;
-    request->resume = finish;
-    request->deadline_ns = 0;
-    return finish(request, response, err);
+    return gb_http_await(request, finish, response, err);
 }
 
 static void sink_free(struct gb_http_sink *sink) {
