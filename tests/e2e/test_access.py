@@ -19,7 +19,7 @@ def guarded(start, tmp_path):
 
 
 def test_a_token_of_one_session(guarded):
-    """What it may do in its session and elsewhere, beside a token that nobody made. test_scopes.py has each request with each scope."""
+    """What it may do in its session and elsewhere, beside an unknown token. test_scopes.py has each request with each scope."""
     d, secrets = guarded
     x, mine = DATA.format("default", "x"), DATA.format("mine", "y")
     table = [

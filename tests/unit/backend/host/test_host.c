@@ -1,5 +1,5 @@
-/* Properties of the host backend alone: its options, hidden memory, threads started on demand, checked copies; its pools:
- * the budget of a device, the release of segments, and the reuse of freed memory. */
+/* Properties of the host backend alone: its options, hidden memory, threads started on demand, checked copies. Its
+ * pools: the budget of a device, the release of segments, and the reuse of freed memory. */
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
