@@ -22,5 +22,6 @@ from .mapping import Mapping
 from .tensors import DeviceArray
 
 __version__ = "0.1.0"
-__all__ = ["Adoption", "AsyncClient", "Client", "DeviceArray", "Devices", "Events", "Feed", "Fleet", "Leases", "Mapping", "Operations", "Pools", "Sessions", "StoredAsBytes", "Streams", "errors"]
+__all__ = ["Adoption", "AsyncClient", "Client", "DeviceArray", "Devices", "Events", "Feed", "Fleet", "Leases",
+           "Mapping", "Operations", "Pools", "Sessions", "StoredAsBytes", "Streams", "errors"]
 __all__ += errors.__all__

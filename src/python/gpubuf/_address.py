@@ -42,7 +42,8 @@ def of_url(url: str) -> Address:
     """Accepts http://HOST[:PORT][/PREFIX], https:// likewise, and unix:///PATH; HOST[:PORT] means
     http://HOST:7070."""
     if "@" in re.split("[/?#]", url.partition("://")[2] or url)[0]:  # what stands before it is not repeated
-        raise BadArgument("the address has a user or a password before its \"@\"; a token goes into token= or GPUBUF_TOKEN")
+        raise BadArgument("the address has a user or a password before its \"@\"; a token goes into token= or "
+                          "GPUBUF_TOKEN")
     bare = BARE.fullmatch(url)
     parts = urlsplit("http://" + url if bare else url)
     if parts.scheme == "unix":
@@ -50,9 +51,11 @@ def of_url(url: str) -> Address:
             raise BadArgument(f"{url!r} names no socket: write unix:///path/to/gpubufd.sock")
         return Address(unquote(parts.path), "localhost", 0, False, "")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadArgument(f"{url!r} is no address of a daemon: write [http://]HOST:PORT, https://HOST:PORT or unix:///path/to/gpubufd.sock")
+        raise BadArgument(f"{url!r} is no address of a daemon: write [http://]HOST:PORT, https://HOST:PORT or "
+                          "unix:///path/to/gpubufd.sock")
     if parts.query or parts.fragment:
-        raise BadArgument(f"{url!r} has more than scheme, host, port and path; a token goes into token= or GPUBUF_TOKEN")
+        raise BadArgument(f"{url!r} has more than scheme, host, port and path; a token goes into token= or "
+                          "GPUBUF_TOKEN")
     tls = parts.scheme == "https"
     try:
         port = parts.port if parts.port is not None else DEFAULT_PORT if bare else 443 if tls else 80
@@ -72,13 +75,15 @@ def is_loopback(address: Address) -> bool:
 
 
 def _candidates() -> List[str]:
-    """The default sockets of daemons, in libgpubuf's order: this user's state directory, systemd's socket, the machine's daemon."""
+    """The default sockets of daemons, in libgpubuf's order: this user's state directory, systemd's socket, the
+    machine's daemon."""
     state = os.environ.get("XDG_STATE_HOME")
     home = os.environ.get("HOME")
     folders = [state] if state else []
     if home:
         folders.append(os.path.join(home, ".local", "state"))
-    return [os.path.join(folder, "gpubufd", "gpubufd.sock") for folder in folders] + ["/run/gpubufd.sock", "/var/lib/gpubufd/gpubufd.sock"]
+    return [os.path.join(folder, "gpubufd", "gpubufd.sock") for folder in folders] + ["/run/gpubufd.sock",
+                                                                                      "/var/lib/gpubufd/gpubufd.sock"]
 
 
 def listens(path: str) -> bool:
@@ -103,8 +108,9 @@ def why_not(path: str, error: OSError) -> str:
         seen = os.stat(path)
     except OSError:
         return f"{said}: user {os.geteuid()} may not search a folder on the way to it"
-    return (f"{said}: it is of mode {stat.S_IMODE(seen.st_mode):04o}, user {seen.st_uid} and group {seen.st_gid}, and user "
-            f"{os.geteuid()} needs the right to write: join the group, or start gpubufd with --socket-group and --socket-mode")
+    return (f"{said}: it is of mode {stat.S_IMODE(seen.st_mode):04o}, user {seen.st_uid} and group {seen.st_gid}, and "
+            f"user {os.geteuid()} needs the right to write: join the group, or start gpubufd with --socket-group and "
+            "--socket-mode")
 
 
 def find_socket() -> Optional[str]:
@@ -113,13 +119,16 @@ def find_socket() -> Optional[str]:
 
 
 def map_socket(path: Optional[str], chosen: Address) -> Optional[str]:
-    """The socket for mappings: the given one, the one for requests, or GPUBUF_SOCKET. None: search the default sockets."""
-    named = path if path is not None else chosen.unix if chosen.unix is not None else os.environ.get("GPUBUF_SOCKET") or None
+    """The socket for mappings: the given one, the one for requests, or GPUBUF_SOCKET. None: search the default
+    sockets."""
+    named = (path if path is not None else chosen.unix if chosen.unix is not None else os.environ.get("GPUBUF_SOCKET")
+             or None)
     return of_socket(named).unix if named is not None else None
 
 
 def choose(url: Optional[str], path: Optional[str]) -> Address:
-    """The address for requests, from the first of: the url, the socket, GPUBUF_URL, GPUBUF_SOCKET, a default socket, DEFAULT_URL."""
+    """The address for requests, from the first of: the url, the socket, GPUBUF_URL, GPUBUF_SOCKET, a default socket,
+    DEFAULT_URL."""
     if url is not None:
         return of_url(url)
     if path is not None:

@@ -1,7 +1,8 @@
 """The client for asyncio: the same client in threads.
 
-Threads and not streams of asyncio: a transfer spends its time in system calls and in the driver, which release the interpreter's lock;
-streams would copy each byte once more and do the rest of HTTP, TLS and repetition a second time; and mappings and CUDA block in any case.
+Threads and not streams of asyncio: a transfer spends its time in system calls and in the driver, which release the
+interpreter's lock; streams would copy each byte once more and do the rest of HTTP, TLS and repetition a second time;
+and mappings and CUDA block in any case.
 """
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class _Given(Exception):
     """The task that waited for a transfer was cancelled."""
 
 
-def _awaited(method: "Callable[Concatenate[Client, P], T]") -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
+def _awaited(method: "Callable[Concatenate[Client, P], T]") -> (
+        "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]"):
     """The method as a coroutine."""
     async def call(self: "AsyncClient", /, *args: "P.args", **more: "P.kwargs") -> T:
         return await self.run(method, self.client, *args, **more)
@@ -36,7 +38,8 @@ def _awaited(method: "Callable[Concatenate[Client, P], T]") -> "Callable[Concate
     return call
 
 
-def _stoppable(method: "Callable[Concatenate[Client, P], T]") -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]":
+def _stoppable(method: "Callable[Concatenate[Client, P], T]") -> (
+        "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]"):
     """A transfer as a coroutine; it ends when its task is cancelled."""
     async def call(self: "AsyncClient", /, *args: "P.args", **more: "P.kwargs") -> T:
         stopped, theirs = False, more.get("progress")
@@ -62,11 +65,13 @@ class AsyncClient:
     """A client whose methods are coroutines; those of :class:`gpubuf.Client`, with the same arguments.
 
     Args:
-        client: the client whose calls these are; without one, ``Client()``. Its collections are reached by ``run``: ``await a.run(a.client.pools.list)``.
+        client: the client whose calls these are; without one, ``Client()``. Its collections are reached by ``run``:
+            ``await a.run(a.client.pools.list)``.
         threads: as many calls run at a time; others wait. Each thread has its own connection.
 
-    ``async with AsyncClient(gpubuf.Client(...)) as a: await a.put("x", array)``. The task that waits for a put or a get may be cancelled: the
-    transfer then ends within 4 MiB, and the buffer is unchanged. Other calls run to their end in their thread.
+    ``async with AsyncClient(gpubuf.Client(...)) as a: await a.put("x", array)``. The task that waits for a put or a get
+    may be cancelled: the transfer then ends within 4 MiB, and the buffer is unchanged. Other calls run to their end in
+    their thread.
     """
 
     def __init__(self, client: Optional[Client] = None, *, threads: int = THREADS) -> None:
@@ -82,7 +87,8 @@ class AsyncClient:
     async def __aenter__(self) -> "AsyncClient":
         return self
 
-    async def __aexit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+    async def __aexit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                        trace: Optional[TracebackType]) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -97,15 +103,19 @@ class AsyncClient:
     put, get = _stoppable(Client.put), _stoppable(Client.get)
     tensors_put, tensors_get = _awaited(Client.tensors_put), _awaited(Client.tensors_get)
     put_state_dict, get_state_dict = _awaited(Client.put_state_dict), _awaited(Client.get_state_dict)
-    create, info, list, update, delete = (_awaited(Client.create), _awaited(Client.info), _awaited(Client.list), _awaited(Client.update),
-                                          _awaited(Client.delete))
-    copy, fill, sync, seal, verify = (_awaited(Client.copy), _awaited(Client.fill), _awaited(Client.sync), _awaited(Client.seal),
-                                      _awaited(Client.verify))
-    store, load, evict, map = _awaited(Client.store), _awaited(Client.load), _awaited(Client.evict), _awaited(Client.map)
-    batch, stats, about, request = _awaited(Client.batch), _awaited(Client.stats), _awaited(Client.about), _awaited(Client.request)
+    create, info, list, update, delete = (_awaited(Client.create), _awaited(Client.info), _awaited(Client.list),
+                                          _awaited(Client.update), _awaited(Client.delete))
+    copy, fill, sync, seal, verify = (_awaited(Client.copy), _awaited(Client.fill), _awaited(Client.sync),
+                                      _awaited(Client.seal), _awaited(Client.verify))
+    store, load, evict, map = (_awaited(Client.store), _awaited(Client.load), _awaited(Client.evict),
+                               _awaited(Client.map))
+    batch, stats, about, request = (_awaited(Client.batch), _awaited(Client.stats), _awaited(Client.about),
+                                    _awaited(Client.request))
 
-    async def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str], None] = None) -> AsyncIterator[FeedEvent]:
-        """Events, as of ``Client.feed``: ``async for event in a.feed(type="buffer."): ...``. It has a thread of its own."""
+    async def feed(self, *, after: Optional[int] = None, type: Union[str, Sequence[str],
+                                                                     None] = None) -> AsyncIterator[FeedEvent]:
+        """Events, as of ``Client.feed``: ``async for event in a.feed(type="buffer."): ...``. It has a thread of its
+        own."""
         pool = ThreadPoolExecutor(1, "gpubuf-aio-feed")
         loop = asyncio.get_running_loop()
         feed = await loop.run_in_executor(pool, functools.partial(self.client.feed, after=after, type=type))

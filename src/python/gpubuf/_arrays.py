@@ -35,8 +35,9 @@ def bytes_of(array: Array) -> memoryview:
 
 
 def payload_of(source: Any) -> Payload:
-    """The payload of an array, a tensor, or any object with a buffer. It is copied only if the elements are not in C order and
-    little-endian. A list of numbers is converted to an array. No number changes: what would change one raises BadArgument."""
+    """The payload of an array, a tensor, or any object with a buffer. It is copied only if the elements are not in C
+    order and little-endian. A list of numbers is converted to an array. No number changes: what would change one raises
+    BadArgument."""
     if isinstance(source, (bytes, bytearray)):
         view = memoryview(source)
         return Payload(view, "uint8", (len(view),), source)
@@ -69,7 +70,8 @@ def is_untyped(source: Any) -> bool:
 
 
 def is_bytes(source: Any) -> bool:
-    """True for bytes, bytearray, mmap, and buffers of bytes or of C's char. pyarrow's have no type, and say that they are of signed ones."""
+    """True for bytes, bytearray, mmap, and buffers of bytes or of C's char. pyarrow's have no type, and say that they
+    are of signed ones."""
     if any(hasattr(source, name) for name in TYPED):
         return False
     try:
@@ -99,7 +101,8 @@ def _as_array(source: Any) -> Optional[Array]:
 def _of_dlpack(source: Any) -> Payload:
     tensor = _dlpack.take(source)
     if tensor.device[0] not in _dlpack.HOST_DEVICES:
-        raise BadType(f"the tensor is on device {tensor.device} of DLPack, which is neither the host nor CUDA: copy it to the host first")
+        raise BadType(f"the tensor is on device {tensor.device} of DLPack, which is neither the host nor CUDA: copy it "
+                      "to the host first")
     width(tensor.dtype)
     if tensor.contiguous:
         return Payload(tensor.view, tensor.dtype, tensor.shape, tensor)
@@ -108,7 +111,8 @@ def _of_dlpack(source: Any) -> Payload:
 
 
 def _of_buffer(source: Any) -> Optional[Array]:
-    """The elements of an object with a buffer, and None for another: pyarrow before 26 gives the memory of a read-only tensor in no other way."""
+    """The elements of an object with a buffer, and None for another: pyarrow before 26 gives the memory of a read-only
+    tensor in no other way."""
     try:
         return np.asarray(memoryview(source))
     except TypeError:
@@ -121,11 +125,13 @@ def _elements_of(tensor: _dlpack.Taken) -> Array:
     ends = [(n - 1) * step * size for n, step in zip(tensor.shape, tensor.strides)]
     first = sum(end for end in ends if end < 0)
     memory = (ctypes.c_ubyte * (sum(map(abs, ends)) + size)).from_address(tensor.pointer + first)
-    return np.ndarray(tensor.shape, f"V{size}", memoryview(memory).cast("B"), -first, [step * size for step in tensor.strides])
+    return np.ndarray(tensor.shape, f"V{size}", memoryview(memory).cast("B"), -first,
+                      [step * size for step in tensor.strides])
 
 
 def empty(dtype: str, shape: Tuple[int, ...], out: Any) -> Array:
-    """Returns out if it fits, or a new array if out is None. Of a tensor of another library, the array is of its bytes."""
+    """Returns out if it fits, or a new array if out is None. Of a tensor of another library, the array is of its
+    bytes."""
     if out is not None and not isinstance(out, np.ndarray):
         return _bytes_of_tensor(dtype, shape, out)
     wanted = numpy_dtype(dtype)
@@ -173,7 +179,8 @@ def shape_text(shape: Shape) -> str:
 
 
 def slice_text(key: Any) -> str:
-    """Converts numpy's basic indexing to the daemon's text: (slice(0, 16), 3, ...) becomes "0:16,3,...". A string is returned unchanged."""
+    """Converts numpy's basic indexing to the daemon's text: (slice(0, 16), 3, ...) becomes "0:16,3,...". A string is
+    returned unchanged."""
     if isinstance(key, str):
         return key
     return ",".join(_axis_text(part) for part in (key if isinstance(key, tuple) else (key,)))

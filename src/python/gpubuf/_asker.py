@@ -43,7 +43,8 @@ def given(**fields: Any) -> Dict[str, Any]:
 def span(since: Optional[Moment], until: Optional[Moment], step: Optional[float]) -> Dict[str, Any]:
     """The query of a history."""
     def text(moment: Optional[Moment]) -> Union[str, float, None]:
-        return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(moment, datetime) else moment
+        return (moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(moment, datetime)
+                else moment)
     return given(since=text(since), until=text(until), step=step)
 
 
@@ -87,7 +88,8 @@ def tagged(answer: Answer, document: Any) -> Any:
 
 
 class Left(BaseException):
-    """The daemon answered 202: the operation continues in the daemon. Client.submit, which requested that, catches it."""
+    """The daemon answered 202: the operation continues in the daemon. Client.submit, which requested that, catches
+    it."""
 
     def __init__(self, operation: Operation) -> None:
         super().__init__(operation)
@@ -146,12 +148,13 @@ class Asker:
         """Sends a request; the caller reads the answer."""
         retry = self._transport.retry
         fields = retry.fields(method, headers)
-        return retry.run(lambda: self._once(method, target, fields, body, progress, patience), retry.repeatable(method, fields))
+        return retry.run(lambda: self._once(method, target, fields, body, progress, patience),
+                         retry.repeatable(method, fields))
 
     def _once(self, method: str, target: str, headers: Mapping[str, str], body: Optional[Sequence[Piece]] = None,
               progress: Optional[Progress] = None, patience: float = 0) -> Answer:
-        """Sends a request. All requests of this package except mappings go through here. Raises Left if the operation continues in the
-        daemon."""
+        """Sends a request. All requests of this package except mappings go through here. Raises Left if the operation
+        continues in the daemon."""
         fields = dict(headers)
         if self._submits and method not in SAFE:
             fields["Prefer"] = ", ".join(filter(None, ("respond-async", fields.get("Prefer"))))

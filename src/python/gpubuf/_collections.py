@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 
 from ._asker import Asker, Moment, conditions, given, path_of, span
 from .errors import Cancelled, SessionExists, TimedOut, error_of
-from .types import Device, Event, Exported, Hold, Holder, Lease, ListedSession, Operation, Pool, QuotaGiven, ReuseGiven, Session, Stream, Swept
+from .types import (Device, Event, Exported, Hold, Holder, Lease, ListedSession, Operation, Pool, QuotaGiven,
+                    ReuseGiven, Session, Stream, Swept)
 
 WAIT_S = 60  # the daemon's longest wait of one request
 SWEEP_S = 3600  # what moves the bytes of a session may take as long
@@ -24,14 +25,16 @@ class Sessions(Asker):
                priority: Optional[int] = None, fleet: Optional[bool] = None, on_partition: Optional[str] = None,
                failover_after_s: Optional[int] = None, replicas: Optional[int] = None, tenant: Optional[str] = None,
                exist_ok: bool = False) -> Session:
-        """Makes a session. fleet: registers it in the daemon's fleet; on_partition (serve, stop) is what the daemon does while it is cut off
-        from the directory. replicas: nodes that are to have copies of its sealed buffers; with on_partition="stop" one of them takes it over when
-        the daemon was away for failover_after_s seconds. tenant: whose it is, of the fleet's tenants; it needs quota["bytes"]. durability (none, behind, sync) and spill (never, host, disk) are those of buffers that are made without one. Buffers
-        of sessions of a lower priority (0 to 1000) leave memory first. With exist_ok, returns an existing session unchanged."""
+        """Makes a session. fleet: registers it in the daemon's fleet; on_partition (serve, stop) is what the daemon
+        does while it is cut off from the directory. replicas: nodes that are to have copies of its sealed buffers; with
+        on_partition="stop" one of them takes it over when the daemon was away for failover_after_s seconds. tenant:
+        whose it is, of the fleet's tenants; it needs quota["bytes"]. durability (none, behind, sync) and spill (never,
+        host, disk) are those of buffers that are made without one. Buffers of sessions of a lower priority (0 to 1000)
+        leave memory first. With exist_ok, returns an existing session unchanged."""
         try:
-            body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
-                         priority=priority, fleet=fleet, on_partition=on_partition, failover_after_s=failover_after_s,
-                         replicas=replicas, tenant=tenant)
+            body = given(name=name, labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, durability=durability,
+                         spill=spill, priority=priority, fleet=fleet, on_partition=on_partition,
+                         failover_after_s=failover_after_s, replicas=replicas, tenant=tenant)
             return cast(Session, self._tagged("POST", path_of("sessions"), None, body))
         except SessionExists:
             if not exist_ok:
@@ -50,10 +53,11 @@ class Sessions(Asker):
                quota: Optional[QuotaGiven] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
                durability: Optional[str] = None, spill: Optional[str] = None, priority: Optional[int] = None,
                replicas: Optional[int] = None, if_match: Optional[str] = None) -> Session:
-        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none. durability, spill: of
-        buffers that are made from now on without one. replicas: nodes that are to have copies of the sealed buffers."""
-        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability, spill=spill, priority=priority,
-                     replicas=replicas)
+        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none.
+        durability, spill: of buffers that are made from now on without one. replicas: nodes that are to have copies of
+        the sealed buffers."""
+        body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability, spill=spill,
+                     priority=priority, replicas=replicas)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
 
     def delete(self, name: Optional[str] = None, *, if_match: Optional[str] = None) -> None:
@@ -74,13 +78,13 @@ class Sessions(Asker):
         self._post(self._below("sync", session=name), headers=conditions(wait=wait), patience=wait or 30)
 
     def evict(self, name: Optional[str] = None, *, prefix: Optional[str] = None, to: Optional[str] = None) -> Swept:
-        """Takes the bytes of its buffers out of memory, or of those whose names begin with prefix, as ``Client.evict`` does. Buffers that
-        are refused are skipped."""
+        """Takes the bytes of its buffers out of memory, or of those whose names begin with prefix, as ``Client.evict``
+        does. Buffers that are refused are skipped."""
         return self._sweep("evict", name, given(prefix=prefix, to=to))
 
     def load(self, name: Optional[str] = None, *, prefix: Optional[str] = None) -> Swept:
-        """Brings the bytes of its buffers from the disk into memory, or of those whose names begin with prefix. Buffers that cannot be loaded
-        are skipped."""
+        """Brings the bytes of its buffers from the disk into memory, or of those whose names begin with prefix. Buffers
+        that cannot be loaded are skipped."""
         return self._sweep("load", name, given(prefix=prefix))
 
     def _sweep(self, action: str, name: Optional[str], body: Dict[str, Any]) -> Swept:
@@ -106,7 +110,8 @@ class Pools(Asker):
         """One pool, with its present and peak use."""
         return cast(Pool, self._get(self._below("pools", name)))
 
-    def update(self, name: str, *, release_threshold_bytes: Optional[int] = None, reuse: Optional[ReuseGiven] = None) -> Pool:
+    def update(self, name: str, *, release_threshold_bytes: Optional[int] = None,
+               reuse: Optional[ReuseGiven] = None) -> Pool:
         """Changes what is given."""
         body = given(release_threshold_bytes=release_threshold_bytes, reuse=reuse)
         return cast(Pool, self._json("PATCH", self._below("pools", name), None, body)[1])
@@ -158,7 +163,8 @@ class Streams(Asker):
         return cast(Stream, self._post(path, headers=conditions(wait=wait), patience=wait or 30))
 
     def hold(self, name: str = "default", ms: int = 1000, *, device: Union[int, str] = 0) -> Hold:
-        """Keeps its part on the device busy for ms milliseconds, at most 10000, and returns at once. Needs scope admin."""
+        """Keeps its part on the device busy for ms milliseconds, at most 10000, and returns at once. Needs scope
+        admin."""
         return cast(Hold, self._post(self._below("streams", name, "hold"), {"ms": ms, "device": device}))
 
 
@@ -220,7 +226,8 @@ class Operations(Asker):
     """Asynchronous operations (see ``Client.submit``)."""
 
     def list(self, *, state: Optional[str] = None, all_sessions: bool = False) -> List[Operation]:
-        """Operations of this session, or of all sessions that the token may see. Only get() has their results and problems."""
+        """Operations of this session, or of all sessions that the token may see. Only get() has their results and
+        problems."""
         query = given(state=state, session=None if all_sessions else self._session)
         return cast(List[Operation], self._all(path_of("operations"), query))
 
@@ -230,10 +237,12 @@ class Operations(Asker):
 
     def _look(self, operation: Union[str, Operation], wait: Optional[float]) -> Operation:
         name = operation if isinstance(operation, str) else operation["id"]
-        return cast(Operation, self._get(path_of("operations", name), headers=conditions(wait=wait), patience=wait or 0))
+        return cast(Operation, self._get(path_of("operations", name), headers=conditions(wait=wait),
+                                         patience=wait or 0))
 
     def wait(self, operation: Union[str, Operation], timeout: Optional[float] = None) -> Operation:
-        """Waits for the end of an operation, and raises its error if it failed. Raises TimedOut after timeout seconds."""
+        """Waits for the end of an operation, and raises its error if it failed. Raises TimedOut after timeout
+        seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         if not isinstance(operation, str) and not operation["id"]:
             return operation  # the operation was done at once
@@ -272,6 +281,6 @@ class Leases(Asker):
         return cast(Lease, self._get(path_of("leases", lease if isinstance(lease, str) else lease["lease"])))
 
     def end(self, lease: Union[str, Lease, Exported]) -> None:
-        """Ends a lease of another process, which needs scope admin, or an export, after its importers have closed it. A mapping of this
-        process ends with Mapping.unmap()."""
+        """Ends a lease of another process, which needs scope admin, or an export, after its importers have closed it. A
+        mapping of this process ends with Mapping.unmap()."""
         self._json("DELETE", path_of("leases", lease if isinstance(lease, str) else lease["lease"]))

@@ -120,8 +120,9 @@ class Driver:
             text = c_char_p()
             self._library.cuGetErrorName(code, byref(text))
             word = (text.value or b"unknown").decode()
-            raise DeviceError(problem={"detail": f"the driver of this process refused {name}: {word} ({code})", "status": 500,
-                                       "cuda": {"name": word, "code": code, "call": name, "domain": "cuda"}})
+            raise DeviceError(problem={"detail": f"the driver of this process refused {name}: {word} ({code})",
+                                       "status": 500, "cuda": {"name": word, "code": code, "call": name,
+                                                               "domain": "cuda"}})
 
     def device(self, ordinal: int) -> int:
         """The driver's own number of a device."""
@@ -133,7 +134,8 @@ class Driver:
         """This process's number of the device that the daemon names by UUID."""
         bare = identity.partition("-")[2].lower()
         if bare not in self.uuids:
-            raise Unsupported(f"the buffer is on device {identity}, which this process does not see (CUDA_VISIBLE_DEVICES?)")
+            raise Unsupported(f"the buffer is on device {identity}, which this process does not see "
+                              "(CUDA_VISIBLE_DEVICES?)")
         return self.uuids.index(bare)
 
     def name_of(self, ordinal: int) -> str:
@@ -153,8 +155,8 @@ class Driver:
         return number.value
 
     def give_legacy(self, pointer: int, nbytes: int) -> Tuple[bytes, int, str]:
-        """Exports memory of this process: the handle of the allocation, the offset of the memory in it, and the device's name. Waits for
-        the device's work."""
+        """Exports memory of this process: the handle of the allocation, the offset of the memory in it, and the
+        device's name. Waits for the device's work."""
         ordinal, base, size, handle = self.ordinal_at(pointer), c_uint64(), c_size_t(), Handle()
         memory = Memory(self, self.device(ordinal))
         try:
@@ -170,11 +172,13 @@ class Driver:
             raise BadArgument("the tensor ends beyond the memory that the driver knows there")
         return bytes(bytearray(handle)), pointer - base.value, self.name_of(ordinal)
 
-    def open(self, way: str, ordinal: int, fd: Optional[int], handle: bytes, map_bytes: int, offset: int, writable: bool,
-             pool: Optional[str] = None, access: Sequence[int] = ()) -> "Memory":
-        """Imports memory. The caller closes fd. pool: its id, by which it is imported once. access: other devices that are to reach it."""
+    def open(self, way: str, ordinal: int, fd: Optional[int], handle: bytes, map_bytes: int, offset: int,
+             writable: bool, pool: Optional[str] = None, access: Sequence[int] = ()) -> "Memory":
+        """Imports memory. The caller closes fd. pool: its id, by which it is imported once. access: other devices that
+        are to reach it."""
         if access and way == "legacy":
-            raise BadArgument("memory of kind ipc is opened to other devices by the program (cuCtxEnablePeerAccess), not by access_devices")
+            raise BadArgument("memory of kind ipc is opened to other devices by the program (cuCtxEnablePeerAccess), "
+                              "not by access_devices")
         memory = Memory(self, self.device(ordinal))
         try:
             memory.enter()
@@ -297,7 +301,8 @@ class Memory:
         return event.value
 
     def keep_context(self) -> None:
-        """Creating a context takes a tenth of a second or more: a process without one keeps it from its first mapping on."""
+        """Creating a context takes a tenth of a second or more: a process without one keeps it from its first mapping
+        on."""
         if self._device not in self._driver.kept:
             self._driver.call("cuDevicePrimaryCtxRetain", byref(c_void_p()), self._device)
             self._driver.kept.add(self._device)
@@ -330,7 +335,8 @@ class Memory:
         if not context or self._pid != os.getpid():
             return  # a forked child has no driver state
         driver = self._driver
-        steps = [(driver.call, ("cuCtxSynchronize",)), *reversed(undo), (driver.call, ("cuCtxPopCurrent_v2", byref(c_void_p()))),
+        steps = [(driver.call, ("cuCtxSynchronize",)), *reversed(undo),
+                 (driver.call, ("cuCtxPopCurrent_v2", byref(c_void_p()))),
                  (driver.call, ("cuDevicePrimaryCtxRelease_v2", self._device))]
         driver.call("cuCtxPushCurrent_v2", context)
         for call, arguments in steps:
@@ -352,6 +358,7 @@ def load() -> Driver:
             try:
                 library = ctypes.CDLL("libcuda.so.1")
             except OSError as e:
-                raise Unsupported(f"the buffer is in device memory and this process finds no CUDA driver: {e}") from None
+                raise Unsupported(
+                    f"the buffer is in device memory and this process finds no CUDA driver: {e}") from None
             _loaded = Driver(library)
         return _loaded

@@ -1,8 +1,8 @@
 """DLPack by ctypes: exports memory to other libraries and imports their tensors.
 
-A consumer holds a struct from the C allocator, with a deleter that Python runs. A consumer may call the deleter during the interpreter's
-shutdown, when Python code can no longer run. At exit the deleters of all held structs are therefore replaced by a C function without
-effect, and the process's end frees the memory.
+A consumer holds a struct from the C allocator, with a deleter that Python runs. A consumer may call the deleter during
+the interpreter's shutdown, when Python code can no longer run. At exit the deleters of all held structs are therefore
+replaced by a C function without effect, and the process's end frees the memory.
 """
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ IMMUTABLE = ("jax", "jaxlib")  # libraries whose arrays never change, and whose 
 _CODES: Dict[str, Tuple[int, int]] = {
     "int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64),
     "uint8": (1, 8), "uint16": (1, 16), "uint32": (1, 32), "uint64": (1, 64),
-    "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16), "complex64": (5, 64), "complex128": (5, 128),
-    "bool": (6, 8), "float8_e3m4": (7, 8), "float8_e4m3": (8, 8), "float8_e4m3b11fnuz": (9, 8), "float8_e4m3fn": (10, 8),
-    "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8), "float8_e8m0fnu": (14, 8),
+    "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16), "complex64": (5, 64),
+    "complex128": (5, 128), "bool": (6, 8), "float8_e3m4": (7, 8), "float8_e4m3": (8, 8), "float8_e4m3b11fnuz": (9, 8),
+    "float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8), "float8_e5m2": (12, 8), "float8_e5m2fnuz": (13, 8),
+    "float8_e8m0fnu": (14, 8),
 }
 _NAMES = {code: name for name, code in _CODES.items()}
 
@@ -55,7 +56,8 @@ class _Versioned(ctypes.Structure):
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    # Functions with private prototypes: the functions of ctypes.pythonapi are shared with all modules, and so are their types.
+    # Functions with private prototypes: the functions of ctypes.pythonapi are shared with all modules, and so are their
+    # types.
     return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
@@ -73,8 +75,8 @@ _USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_v
 # Capsules keep the pointer to their name: these names live as long as the module.
 _NAME = {name: ctypes.create_string_buffer(name) for name in (*_UNUSED, *_USED.values())}
 
-# Address of each held struct: its type, and the owner of the memory. There is no lock, because a deleter may run at any point, even in a
-# thread that holds one. Each step is a single operation of the dictionary.
+# Address of each held struct: its type, and the owner of the memory. There is no lock, because a deleter may run at any
+# point, even in a thread that holds one. Each step is a single operation of the dictionary.
 _out: Dict[int, Tuple[Any, Any]] = {}
 
 
@@ -112,12 +114,12 @@ for _one in (_deleter, _unwanted, _kept):
 
 def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: Tuple[int, ...], read_only: bool,
          max_version: Optional[Tuple[int, int]], copied: bool = False) -> Any:
-    """Makes a capsule over memory that owner keeps alive. copied: it is a copy for this consumer. Raises BufferError if the memory is
-    read-only and the consumer's protocol is too old to express that."""
+    """Makes a capsule over memory that owner keeps alive. copied: it is a copy for this consumer. Raises BufferError if
+    the memory is read-only and the consumer's protocol is too old to express that."""
     versioned = max_version is not None and max_version[0] >= VERSION[0]
     if read_only and not versioned:
-        raise BufferError("the memory is mapped for reading, which DLPack can say from version 1.0 on: take a consumer that asks "
-                          "for max_version, or map with mode='write', or ask for copy=True")
+        raise BufferError("the memory is mapped for reading, which DLPack can say from version 1.0 on: take a consumer "
+                          "that asks for max_version, or map with mode='write', or ask for copy=True")
     kind, name = (_Versioned, b"dltensor_versioned") if versioned else (_Managed, b"dltensor")
     n = len(shape)
     head = (ctypes.sizeof(kind) + 15) // 16 * 16
@@ -147,7 +149,7 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
         raise
 
 
-# --- from others --------------------------------------------------------------------------------------------------------
+# --- from others ------------------------------------------------------------------------------------------------------
 
 
 class NoMemory(BadType):
@@ -155,8 +157,8 @@ class NoMemory(BadType):
 
 
 class Taken(NamedTuple):
-    """A tensor of another library; guard releases it. strides: in elements. view is empty if the memory is not on the host, or not in C
-    order."""
+    """A tensor of another library; guard releases it. strides: in elements. view is empty if the memory is not on the
+    host, or not in C order."""
 
     view: memoryview
     pointer: int
@@ -192,8 +194,8 @@ def _ask(source: Any, stream: Optional[int], write: bool) -> Any:
 
 
 def take(source: Any, stream: Optional[int] = None, *, write: bool = False) -> Taken:
-    """The tensor that source exports. stream: of a device, the stream that source makes wait for its own work. write: the memory is to be
-    written, and BadArgument is raised if that is not possible."""
+    """The tensor that source exports. stream: of a device, the stream that source makes wait for its own work. write:
+    the memory is to be written, and BadArgument is raised if that is not possible."""
     capsule = _ask(source, stream, write)
     name = next((name for name in _UNUSED if _capsule_named(capsule, name)), None)
     if name is None:
@@ -202,7 +204,8 @@ def take(source: Any, stream: Optional[int] = None, *, write: bool = False) -> T
     managed, flags = _UNUSED[name].from_address(address), 0
     if name == b"dltensor_versioned":
         if managed.major > VERSION[0]:
-            raise BadType(f"the {type(source).__name__} speaks DLPack {managed.major}.{managed.minor}, and this package 1.x: update it")
+            raise BadType(f"the {type(source).__name__} speaks DLPack {managed.major}.{managed.minor}, and this "
+                          "package 1.x: update it")
         flags = managed.flags
     _capsule_rename(capsule, _NAME[_USED[name]])
     guard = _Guard(address, managed.deleter)
@@ -219,7 +222,9 @@ def take(source: Any, stream: Optional[int] = None, *, write: bool = False) -> T
     size = math.prod(shape) * (t.dtype.bits // 8)
     here = contiguous and size > 0 and t.device.type in HOST_DEVICES
     if t.data is None and math.prod(shape):
-        raise NoMemory(f"{type(source).__name__}.__dlpack__() gives no memory for {math.prod(shape)} elements: give a numpy array of them")
+        raise NoMemory(f"{type(source).__name__}.__dlpack__() gives no memory for {math.prod(shape)} elements: give a "
+                       "numpy array of them")
     pointer = (t.data or 0) + t.byte_offset
     memory = (ctypes.c_ubyte * size).from_address(pointer) if here else bytearray(0)
-    return Taken(memoryview(memory).cast("B"), pointer, kind, shape, strides, (t.device.type, t.device.id), contiguous, guard)
+    return Taken(memoryview(memory).cast("B"), pointer, kind, shape, strides, (t.device.type, t.device.id), contiguous,
+                 guard)

@@ -9,25 +9,26 @@ import numpy as np
 
 from .errors import BadType
 
-NUMPY = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
-         "complex64", "complex128")
+NUMPY = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32",
+         "float64", "complex64", "complex128")
 # The dtypes that only ml_dtypes has, with the bytes of an element.
 OTHERS: Dict[str, int] = {
-    "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
-    "float8_e3m4": 1, "float8_e4m3": 1, "float8_e4m3b11fnuz": 1,
+    "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1, "float8_e3m4": 1, "float8_e4m3": 1, "float8_e4m3b11fnuz": 1,
 }
 SAFETENSORS: Dict[str, str] = {
-    "bool": "BOOL", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8", "int16": "I16", "int32": "I32",
-    "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
-    "complex64": "C64",
+    "bool": "BOOL", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8", "int16": "I16",
+    "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "complex64": "C64",
 }
 OF_SAFETENSORS = {word: dtype for dtype, word in SAFETENSORS.items()}
 # torch's second names. Those of numpy differ: numpy's float has eight bytes.
-OF_TORCH = {"half": "float16", "float": "float32", "double": "float64", "short": "int16", "int": "int32", "long": "int64",
-            "cfloat": "complex64", "cdouble": "complex128"}
+OF_TORCH = {"half": "float16", "float": "float32", "double": "float64", "short": "int16", "int": "int32",
+            "long": "int64", "cfloat": "complex64", "cdouble": "complex128"}
 
-Dtype = Any  # a name of the daemon, numpy, torch or safetensors; a numpy.dtype, a class that numpy makes one of, or a torch.dtype
+# a name of the daemon, numpy, torch or safetensors; a numpy.dtype, a class that numpy makes one of, or a torch.dtype
+Dtype = Any
 
 
 def width(dtype: str) -> int:
@@ -47,10 +48,12 @@ def numpy_dtype(dtype: str) -> "np.dtype[Any]":
     try:
         library = importlib.import_module("ml_dtypes")
     except ImportError:
-        raise BadType(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or take the bytes with raw=True") from None
+        raise BadType(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or take the bytes with "
+                      "raw=True") from None
     found = getattr(library, dtype, None)
     if found is None:
-        raise BadType(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes with raw=True")
+        raise BadType(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes "
+                      "with raw=True")
     kind: "np.dtype[Any]" = np.dtype(found)
     return kind
 
@@ -70,10 +73,11 @@ def name_of(dtype: Dtype) -> str:
         return known
     kind = None if text is not None and text.startswith("torch.") else _numpys(dtype)
     if kind is None:
-        raise BadType(f"there is no dtype {dtype!r}; there are {', '.join((*NUMPY, *OTHERS))}, and what numpy, torch and safetensors "
-                      "call these")
+        raise BadType(f"there is no dtype {dtype!r}; there are {', '.join((*NUMPY, *OTHERS))}, and what numpy, torch "
+                      "and safetensors call these")
     if kind.byteorder == ">" or (kind.byteorder == "=" and sys.byteorder == "big"):
-        raise BadType(f"{kind.str!r} is big-endian, and the elements of a buffer are little-endian: give {'<' + kind.str[1:]!r}")
+        raise BadType(f"{kind.str!r} is big-endian, and the elements of a buffer are little-endian: give "
+                      f"{'<' + kind.str[1:]!r}")
     return dtype_name(kind)
 
 

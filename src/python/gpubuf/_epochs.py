@@ -64,8 +64,8 @@ class Epochs:
             return
         if epoch:
             self.rise(unquote(match[2]), epoch)
-        # A session that is made under the name later may be one of another fleet or of none. What is not found by a POST may be another session,
-        # the source of a copy.
+        # A session that is made under the name later may be one of another fleet or of none. What is not found by a
+        # POST may be another session, the source of a copy.
         ended = method == "DELETE" and not match[1] and not match[3] and 200 <= status < 300
         if ended or (code == "session_not_found" and method != "POST"):
             self.forget(unquote(match[2]))

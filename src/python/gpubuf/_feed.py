@@ -20,14 +20,15 @@ EVENT_MAX_BYTES = 1 << 20
 
 
 class Feed(Iterator[FeedEvent]):
-    """Events, from ``Client.feed``. Each is a dict with ``id``, ``at`` and ``type``, and those of ``session``, ``pool``, ``buffer``,
-    ``device``, ``bytes``, ``count``, ``generation``, ``head``, ``lease``, ``detail`` that apply.
+    """Events, from ``Client.feed``. Each is a dict with ``id``, ``at`` and ``type``, and those of ``session``,
+    ``pool``, ``buffer``, ``device``, ``bytes``, ``count``, ``generation``, ``head``, ``lease``, ``detail`` that apply.
 
-    Iteration waits for the next event. If the connection is lost, the feed connects again and resumes after the last event that it
-    returned. The feed ends with ``close``, which any thread may call, with the ``with`` statement, or with the client's ``close``. Any
-    error ends it, too, except that the daemon cannot be reached.
+    Iteration waits for the next event. If the connection is lost, the feed connects again and resumes after the last
+    event that it returned. The feed ends with ``close``, which any thread may call, with the ``with`` statement, or
+    with the client's ``close``. Any error ends it, too, except that the daemon cannot be reached.
 
-    Attributes: ``last_id``, the id of the last event: ``client.feed(after=feed.last_id)`` resumes the feed in a later program.
+    Attributes: ``last_id``, the id of the last event: ``client.feed(after=feed.last_id)`` resumes the feed in a later
+    program.
     """
 
     _built = False  # an interrupt may come before the members are there
@@ -52,7 +53,8 @@ class Feed(Iterator[FeedEvent]):
         transport.close_too(self)
         try:
             with self._lock:
-                self._open()  # connects at once, so that all events from now on are received, however late the caller reads them
+                # connects at once, so that all events from now on are received, however late the caller reads them
+                self._open()
         except BaseException:
             self.close()
             raise
@@ -62,7 +64,8 @@ class Feed(Iterator[FeedEvent]):
     def __enter__(self) -> "Feed":
         return self
 
-    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+    def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -94,7 +97,7 @@ class Feed(Iterator[FeedEvent]):
             raise StopIteration
         return event
 
-    # --- reading events, by the thread that holds the lock ----------------------------------------------------------------
+    # --- reading events, by the thread that holds the lock ------------------------------------------------------------
 
     def _next(self) -> Optional[FeedEvent]:
         lost: Optional[float] = None

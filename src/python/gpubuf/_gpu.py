@@ -1,7 +1,7 @@
 """Arrays of this process on a GPU: what they are, copies of them, and their bytes by way of pinned memory.
 
-A lane is a stream with two pieces of pinned memory. Copies between host and device go through the pieces in turn, so that one piece is on
-the network while the other is on the bus.
+A lane is a stream with two pieces of pinned memory. Copies between host and device go through the pieces in turn, so
+that one piece is on the network while the other is on the bus.
 """
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def _driver_of(ordinal: int) -> _cuda.Driver:
     """The driver, which has such a device."""
     driver = _cuda.load()
     if not 0 <= ordinal < len(driver.uuids):
-        raise BadArgument(f"this process sees {len(driver.uuids)} devices of CUDA, and cuda:{ordinal} is none of them (CUDA_VISIBLE_DEVICES?)")
+        raise BadArgument(f"this process sees {len(driver.uuids)} devices of CUDA, and cuda:{ordinal} is none of them "
+                          "(CUDA_VISIBLE_DEVICES?)")
     return driver
 
 
@@ -175,12 +176,13 @@ def lane(ordinal: int) -> Iterator[Lane]:
             found.close()
 
 
-# --- arrays -------------------------------------------------------------------------------------------------------------
+# --- arrays -----------------------------------------------------------------------------------------------------------
 
 
 def ordinal_of(source: Any) -> Optional[int]:
     """The device that an array of any library is on; None if it is not on a GPU of CUDA."""
-    if source is None or isinstance(source, (np.ndarray, np.generic, bytes, bytearray, memoryview, int, float, complex, list, tuple)):
+    if source is None or isinstance(source, (np.ndarray, np.generic, bytes, bytearray, memoryview, int, float, complex,
+                                             list, tuple)):
         return None
     if hasattr(source, "__dlpack_device__"):
         try:
@@ -196,16 +198,17 @@ def ordinal_of(source: Any) -> Optional[int]:
 
 
 def take(source: Any, ordinal: int, *, write: bool = False) -> Tensor:
-    """The memory of an array on a GPU. The work that its library had queued on it is done. write: as of _dlpack.take."""
+    """The memory of an array on a GPU. The work that its library had queued on it is done. write: as of
+    _dlpack.take."""
     plain, named = _torch.plain(source)
     with lane(ordinal) as here:
         if hasattr(plain, "__dlpack__"):
             taken = _dlpack.take(plain, here.stream, write=write)
             if not taken.contiguous:
-                raise BadType(f"the elements of the {type(source).__name__} do not lie in C order: give tensor.contiguous(), or "
-                              "cupy.ascontiguousarray(array)")
-            tensor = Tensor(taken.pointer, math.prod(taken.shape) * _dtypes.width(taken.dtype), taken.dtype, taken.shape, ordinal,
-                            (taken.guard, source))
+                raise BadType(f"the elements of the {type(source).__name__} do not lie in C order: give "
+                              "tensor.contiguous(), or cupy.ascontiguousarray(array)")
+            tensor = Tensor(taken.pointer, math.prod(taken.shape) * _dtypes.width(taken.dtype), taken.dtype,
+                            taken.shape, ordinal, (taken.guard, source))
         else:
             tensor = _of_interface(here, plain, ordinal, write)
         here.sync()
@@ -221,7 +224,8 @@ def _of_interface(here: Lane, source: Any, ordinal: int, write: bool) -> Tensor:
         raise BadType("the elements of the array do not lie in C order: give cupy.ascontiguousarray(array)")
     if write and about["data"][1]:
         raise BadArgument(f"the {type(source).__name__} is read-only: give an array that can be written")
-    # Before version 3 the interface did not say which stream: CUDA's legacy default stream waits for those that block on it.
+    # Before version 3 the interface did not say which stream: CUDA's legacy default stream waits for those that block
+    # on it.
     stream = about.get("stream") if about.get("version", 0) >= 3 else 1
     if stream is not None:
         here.wait_for(int(stream))
@@ -230,7 +234,8 @@ def _of_interface(here: Lane, source: Any, ordinal: int, write: bool) -> Tensor:
 
 
 class Staged:
-    """Bytes on a device as the body of a request: they come through pinned memory while they are sent. It can be sent again."""
+    """Bytes on a device as the body of a request: they come through pinned memory while they are sent. It can be sent
+    again."""
 
     def __init__(self, tensor: Tensor, at: int = 0, nbytes: Optional[int] = None) -> None:
         self._tensor, self._at = tensor, at
@@ -285,7 +290,7 @@ def target_of(device: Any, out: Any) -> Optional[int]:
     return None
 
 
-# --- memory of ours -----------------------------------------------------------------------------------------------------
+# --- memory of ours ---------------------------------------------------------------------------------------------------
 
 
 class Block:

@@ -1,8 +1,10 @@
-"""The HTTP of this package: connections, requests and answers. All of it that speaks to a daemon goes through this module.
+"""The HTTP of this package: connections, requests and answers. All of it that speaks to a daemon goes through this
+module.
 
-A Transport has a persistent connection for each thread; bodies are sent from and received into the caller's memory. Its connections are
-those of http.client, made quick for small requests: a request leaves in one piece, and the head of an answer is parsed without the email
-package, which took half of the time of a small request. Passing is for the answers that bring descriptors."""
+A Transport has a persistent connection for each thread; bodies are sent from and received into the caller's memory. Its
+connections are those of http.client, made quick for small requests: a request leaves in one piece, and the head of an
+answer is parsed without the email package, which took half of the time of a small request. Passing is for the answers
+that bring descriptors."""
 from __future__ import annotations
 
 import http.client
@@ -22,16 +24,18 @@ from . import _tls
 from ._address import Address, of_url, why_not
 from ._epochs import Epochs
 from ._retry import Retry, SAFE
-from .errors import BadArgument, BadType, BodyTooLarge, BrokenAnswer, Closed, Error, OwnerUnknown, TicketInvalid, Unauthenticated, Unreachable, error_of
+from .errors import (BadArgument, BadType, BodyTooLarge, BrokenAnswer, Closed, Error, OwnerUnknown, TicketInvalid,
+                     Unauthenticated, Unreachable, error_of)
 
 Progress = Callable[[int, int], None]
 STEP = 4 << 20  # bytes between two calls of a progress function
-# A longer body waits for the daemon's 100 Continue, so that a refusal comes before the bytes. Below this size the wait would cost more than
-# it saves.
+# A longer body waits for the daemon's 100 Continue, so that a refusal comes before the bytes. Below this size the wait
+# would cost more than it saves.
 EXPECT_BYTES = 4 << 20
 JOINED_BYTES = 64 << 10  # a body of at most this leaves with the head
 CONTINUE_S = 2.0  # for a server that never sends it
-SEND_TOKEN = "send the header Authorization: Bearer TOKEN"  # of the daemon's text, for a client whose caller writes no headers
+# of the daemon's text, for a client whose caller writes no headers
+SEND_TOKEN = "send the header Authorization: Bearer TOKEN"
 GIVE_TOKEN = "give Client(token=...), or set GPUBUF_TOKEN"
 HOPS_MAX = 3  # redirects of one request within a fleet
 LINE_MAX = 64 << 10
@@ -41,7 +45,7 @@ FDS = 4  # the most descriptors with one answer
 HEAD_MAX, BODY_MAX = 64 << 10, 1 << 20  # of an answer that may bring some
 
 
-# --- heads and connections -------------------------------------------------------------------------------------------------
+# --- heads and connections --------------------------------------------------------------------------------------------
 
 
 def _line(fp: Any) -> bytes:
@@ -56,7 +60,8 @@ def _status(fp: Any) -> Tuple[int, int, str]:
     if not line:
         raise http.client.RemoteDisconnected("the connection ended without an answer")
     words = line.decode("latin-1").rstrip("\r\n").split(None, 2)
-    if len(words) < 2 or not words[0].startswith("HTTP/1.") or len(words[1]) != 3 or not words[1].isdecimal() or words[1] < "100":
+    if (len(words) < 2 or not words[0].startswith("HTTP/1.") or len(words[1]) != 3 or not words[1].isdecimal()
+        or words[1] < "100"):
         raise http.client.BadStatusLine(line.decode("latin-1"))
     return (10 if words[0] == "HTTP/1.0" else 11), int(words[1]), (words[2].strip() if len(words) > 2 else "")
 
@@ -95,7 +100,8 @@ def _head_of(fp: Any) -> Tuple[int, int, str, http.client.HTTPMessage]:
 class Response(http.client.HTTPResponse):
     """An answer whose head is parsed here."""
 
-    def __init__(self, sock: socket.socket, debuglevel: int = 0, method: Optional[str] = None, url: Optional[str] = None) -> None:
+    def __init__(self, sock: socket.socket, debuglevel: int = 0, method: Optional[str] = None,
+                 url: Optional[str] = None) -> None:
         super().__init__(sock, debuglevel, method, url)
         self._bodiless = method == "HEAD"
 
@@ -116,7 +122,8 @@ class Response(http.client.HTTPResponse):
         self.will_close = self._closes() or (self.length is None and not self.chunked)
 
     def _only(self, name: str, fits: Callable[[str], bool]) -> Optional[str]:
-        """The value of a field that says where the body ends; another value, or two, could hide a further answer in it."""
+        """The value of a field that says where the body ends; another value, or two, could hide a further answer in
+        it."""
         values = set(self.headers.get_all(name) or ())
         if len(values) > 1 or not all(map(fits, values)):
             raise http.client.HTTPException(f"{name}: {', '.join(sorted(values))[:100]}")
@@ -187,11 +194,12 @@ def _answers_plainly(address: Address) -> bool:
         connection.close()
 
 
-# --- over a UNIX socket, with descriptors -----------------------------------------------------------------------------------
+# --- over a UNIX socket, with descriptors -----------------------------------------------------------------------------
 
 
 class Passing:
-    """Requests over one connection whose answers bring descriptors, also with interim answers. http.client cannot receive descriptors."""
+    """Requests over one connection whose answers bring descriptors, also with interim answers. http.client cannot
+    receive descriptors."""
 
     def __init__(self, path: str, token: Optional[str], timeout: float, epochs: Epochs) -> None:
         self._token, self._epochs, self._buffer = token, epochs, b""
@@ -210,14 +218,16 @@ class Passing:
         token = [f"Authorization: Bearer {self._token}"] if self._token is not None else []
         self._asked = method, path
         epoch = [f"{name}: {value}" for name, value in self._epochs.fields(path).items()]
-        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *token, *epoch, *fields, "", ""]
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *token, *epoch,
+                 *fields, "", ""]
         self.sock.sendall("\r\n".join(lines).encode("latin-1") + body)
 
     def _more(self) -> None:
         data, fds, flags, _ = socket.recv_fds(self.sock, 1 << 16, FDS, socket.MSG_CMSG_CLOEXEC)
         self.fds += fds
         if flags & socket.MSG_CTRUNC or len(self.fds) > FDS:
-            raise BrokenAnswer("the daemon sent more descriptors than can be taken; is the limit of open files reached?")
+            raise BrokenAnswer("the daemon sent more descriptors than can be taken; is the limit of open files "
+                               "reached?")
         if not data:
             raise BrokenAnswer("the connection ended before the answer did")
         if self.give is not None and self.fds:
@@ -250,7 +260,8 @@ class Passing:
         return status, data
 
     def quiet(self) -> bool:
-        """True while the daemon keeps the connection: it sends nothing without a request, so that readable means closed."""
+        """True while the daemon keeps the connection: it sends nothing without a request, so that readable means
+        closed."""
         return _quiet(self.sock)
 
     def close(self) -> None:
@@ -260,7 +271,7 @@ class Passing:
         self.sock.close()
 
 
-# --- requests and answers ---------------------------------------------------------------------------------------------------
+# --- requests and answers ---------------------------------------------------------------------------------------------
 
 
 def _elsewhere(response: http.client.HTTPResponse) -> Optional[str]:
@@ -274,7 +285,8 @@ def _elsewhere(response: http.client.HTTPResponse) -> Optional[str]:
 
 
 class Source(Protocol):
-    """Bytes that are not in host memory, such as those of a GPU. They come view by view when they are sent, each time from the beginning."""
+    """Bytes that are not in host memory, such as those of a GPU. They come view by view when they are sent, each time
+    from the beginning."""
 
     def __len__(self) -> int: ...
 
@@ -322,7 +334,8 @@ class _Held:
         self.http.close()
 
     def usable(self) -> bool:
-        """False if the daemon has closed it, if it belongs to the parent of this forked process, or if an exchange was interrupted."""
+        """False if the daemon has closed it, if it belongs to the parent of this forked process, or if an exchange was
+        interrupted."""
         if self.pid != os.getpid() or not (self.answer is None or self.answer.isclosed()):
             return False
         if self.http.sock is None:
@@ -358,7 +371,8 @@ class Answer:
             raise self.ended(f"the answer broke off: {e}") from e
 
     def read_some(self) -> bytes:
-        """Reads available bytes of the body, waiting for at least one; empty at its end. Raises Unreachable if the body is cut off."""
+        """Reads available bytes of the body, waiting for at least one; empty at its end. Raises Unreachable if the body
+        is cut off."""
         try:
             return self._response.read1(1 << 16)
         except (http.client.HTTPException, OSError, ValueError) as e:
@@ -408,11 +422,13 @@ class Answer:
         return BrokenAnswer(f"{self._request}: {text}")
 
     def ended(self, text: str) -> Error:
-        """The error of a body that broke off. The daemon breaks it off if the token has ended, which a further request shows."""
+        """The error of a body that broke off. The daemon breaks it off if the token has ended, which a further request
+        shows."""
         error = self.broken(text)
         if self._transport.lets_in():
             return error
-        return Unauthenticated(f"{error.detail}: the token ended while the answer came (it was revoked, or has expired)")
+        return Unauthenticated(f"{error.detail}: the token ended while the answer came (it was revoked, or has "
+                               "expired)")
 
     def close(self) -> None:
         """Discards the rest of the body."""
@@ -443,7 +459,8 @@ class Transport:
         self.retry = Retry(retries)
         self._spoken = False  # HTTP has been answered: the scheme of the URL is right
         self._nodes: Dict[Address, "Transport"] = {}  # of a fleet, to which requests were redirected
-        self.files: Tuple[Optional[str], Optional[str], Optional[str]] = (None, None, None)  # of Trust, where a redirect leads to https
+        # of Trust, where a redirect leads to https
+        self.files: Tuple[Optional[str], Optional[str], Optional[str]] = (None, None, None)
 
     def close(self) -> None:
         """Closes the connections of all threads."""
@@ -454,7 +471,8 @@ class Transport:
             one.close()
 
     def alone(self) -> "Transport":
-        """A separate connection to the same daemon, which belongs to no thread; only one thread may use it at a time."""
+        """A separate connection to the same daemon, which belongs to no thread; only one thread may use it at a
+        time."""
         other = Transport(self.address, self.token, self.timeout, self.trust)
         other._local = types.SimpleNamespace()
         other.epochs = self.epochs
@@ -468,7 +486,8 @@ class Transport:
             self._all.add(thing)
 
     def interrupt(self) -> None:
-        """Shuts the connection down, so that a thread that reads from it sees its end at once. Has no effect in a forked child."""
+        """Shuts the connection down, so that a thread that reads from it sees its end at once. Has no effect in a
+        forked child."""
         held: Optional[_Held] = getattr(self._local, "held", None)
         if held is not None and held.sock is not None and held.pid == os.getpid():
             try:
@@ -528,10 +547,10 @@ class Transport:
         self._local.held = held
         return held, False
 
-    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[Piece]] = None,
-            progress: Optional[Progress] = None, patience: float = 0) -> Answer:
-        """Sends a request, and again to the node of a fleet that has the session. Returns the answer if it is 2xx or 304, else raises the
-        error that the problem document describes.
+    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None,
+            body: Optional[Sequence[Piece]] = None, progress: Optional[Progress] = None, patience: float = 0) -> Answer:
+        """Sends a request, and again to the node of a fleet that has the session. Returns the answer if it is 2xx or
+        304, else raises the error that the problem document describes.
 
         patience: the longest time in seconds that the request permits the daemon to wait before it answers."""
         request = (method, headers, body, progress, patience)
@@ -562,8 +581,8 @@ class Transport:
         if address == self.address._replace(prefix=""):
             return self
         if before.address.tls and not address.tls:
-            raise BrokenAnswer(f"{before.address} redirects out of TLS, to {address}, which is not followed: the nodes of the fleet are to "
-                               "advertise addresses of https")
+            raise BrokenAnswer(f"{before.address} redirects out of TLS, to {address}, which is not followed: the nodes "
+                               "of the fleet are to advertise addresses of https")
         with self._lock:
             node = self._nodes.get(address)
         if node is None:
@@ -577,18 +596,21 @@ class Transport:
 
     def _ask_here(self, target: str, method: str, headers: Optional[Mapping[str, str]], body: Optional[Sequence[Piece]],
                   progress: Optional[Progress], patience: float, shown: str) -> Answer:
-        """Sends a request to this address. Also returns a redirect within a fleet. shown: the target in texts, without a ticket."""
+        """Sends a request to this address. Also returns a redirect within a fleet. shown: the target in texts, without
+        a ticket."""
         what = f"{method} {shown}"
         while True:
             held, used = self._connection()
             connection = held.http
             connection.sock.settimeout(self.timeout + patience)
             try:
-                held.answer = response = self._exchange(connection, method, target, self.epochs.fields(shown, headers), body, progress)
+                held.answer = response = self._exchange(connection, method, target, self.epochs.fields(shown, headers),
+                                                        body, progress)
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as e:
                 self.drop()
-                # The persistent connection had ended before the request: the daemon did not carry it out, so a retry is safe.
+                # The persistent connection had ended before the request: the daemon did not carry it out, so a retry is
+                # safe.
                 if not (used and method in SAFE):
                     self._explain(e, used)
                     raise Unreachable(f"{what}: the connection to {self.address} broke: {e}") from e
@@ -687,7 +709,8 @@ class Transport:
         data = answer.read()  # reads nothing after a HEAD, and then the connection is free again
         try:
             problem = json.loads(data)
-            if self.trust is None and not self._spoken and isinstance(problem, dict) and problem.get("code") == "malformed_request":
+            if (self.trust is None and not self._spoken and isinstance(problem, dict) and problem.get("code")
+                == "malformed_request"):
                 self.drop()
                 _tls.explain_plain(self.address)
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
@@ -699,8 +722,8 @@ class Transport:
         text = data[:200].decode("utf-8", "replace").strip()
         to = answer.header("Location")
         if 300 <= answer.status < 400:
-            return self.broken(f"{method}: {self.address} redirects to {to} (status {answer.status}), which is not followed: give the "
-                               "daemon's own address")
+            return self.broken(f"{method}: {self.address} redirects to {to} (status {answer.status}), which is not "
+                               "followed: give the daemon's own address")
         if answer.status == 400:
             self.drop()
             if self.trust is None and not self._spoken:
@@ -708,9 +731,10 @@ class Transport:
             elif self.trust is not None and b"SSL certificate" in data:
                 return self.trust.refused(self.address)
         if answer.status == 413:
-            return BodyTooLarge(f"{method}: the answer has the status 413 and is not a gpubufd's: a proxy in between bounds the size of bodies "
-                                "(of nginx: client_max_body_size)")
-        return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()}, answer.header("Retry-After"))
+            return BodyTooLarge(f"{method}: the answer has the status 413 and is not a gpubufd's: a proxy in between "
+                                "bounds the size of bodies (of nginx: client_max_body_size)")
+        return error_of(answer.status, {"detail": f"{method}: status {answer.status} {text}".rstrip()},
+                        answer.header("Retry-After"))
 
 
 def _views(body: Sequence[Piece]) -> Iterator[memoryview]:

@@ -1,4 +1,5 @@
-"""Files that hold arrays in a form of their own: they are stored as the bytes that they are, and a warning says what to convert them to."""
+"""Files that hold arrays in a form of their own: they are stored as the bytes that they are, and a warning says what to
+convert them to."""
 from __future__ import annotations
 
 import io
@@ -71,5 +72,6 @@ def warn(source: Any, dtype: Optional[str]) -> None:
     if view.format in ("B", "b", "c") and view.contiguous and view.nbytes:
         found = what(view.cast("B"))
         if found:
-            warnings.warn(f"put stores the bytes as uint8, and not the arrays in them: {found}; dtype=\"uint8\" says that bytes are meant",
+            warnings.warn(f"put stores the bytes as uint8, and not the arrays in them: {found}; dtype=\"uint8\" says "
+                          "that bytes are meant",
                           StoredAsBytes, stacklevel=3)

@@ -111,7 +111,8 @@ class Lease:
                 return False
 
     def end(self) -> None:
-        """Ends the lease and waits until the daemon has ended it, so that a following write does not conflict with it."""
+        """Ends the lease and waits until the daemon has ended it, so that a following write does not conflict with
+        it."""
         with self._lock:
             if self._wire is not None and self._pid == os.getpid():
                 try:

@@ -1,8 +1,9 @@
-"""Memory of this process on a GPU that is lent to the daemon for a transfer: adopted as a buffer, from or into which the daemon copies.
+"""Memory of this process on a GPU that is lent to the daemon for a transfer: adopted as a buffer, from or into which
+the daemon copies.
 
-Adoption takes the daemon about as long as a copy of a gigabyte. What was lent therefore stays lent for a short time, so that the next
-transfer of the same array is one copy. Until then the array is kept alive, because CUDA permits memory to be freed only after its
-importers have closed it.
+Adoption takes the daemon about as long as a copy of a gigabyte. What was lent therefore stays lent for a short time, so
+that the next transfer of the same array is one copy. Until then the array is kept alive, because CUDA permits memory to
+be freed only after its importers have closed it.
 """
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Lending:
 
     @contextmanager
     def of(self, session: str, tensor: Tensor, adopt: Adopt) -> Iterator[Lent]:
-        """The array's memory as a buffer of the session. adopt makes it one: of that name, and with that many bytes before the array."""
+        """The array's memory as a buffer of the session. adopt makes it one: of that name, and with that many bytes
+        before the array."""
         key = (session, _cuda.load().allocation_at(tensor.pointer), tensor.pointer, tensor.nbytes)
         loan = self._take(key) or self._lend(key, tensor, adopt)
         try:

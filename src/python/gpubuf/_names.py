@@ -23,21 +23,22 @@ class Names(Checkpointing):
 
     _socket: Optional[str]
 
-    def list(self, *, prefix: str = "", sort: Optional[str] = None, label: Optional[str] = None, state: Optional[str] = None,
-             kind: Optional[str] = None) -> List[ListedBuffer]:
+    def list(self, *, prefix: str = "", sort: Optional[str] = None, label: Optional[str] = None,
+             state: Optional[str] = None, kind: Optional[str] = None) -> List[ListedBuffer]:
         """All buffers of the session, or those that fit all that is given.
 
         Args:
             prefix: their names begin so; it is no pattern.
-            sort: the field of the order: ``name``, ``created_at``, ``updated_at`` or ``bytes``; with ``-`` before it descending. Without it the
-                oldest come first.
+            sort: the field of the order: ``name``, ``created_at``, ``updated_at`` or ``bytes``; with ``-`` before it
+                descending. Without it the oldest come first.
             label: they have this label (``name``), or this value of it (``name=value``).
             state: ``ready``, ``partial``, ``lost`` or ``stored``.
             kind: the kind of their memory."""
         if not isinstance(prefix, str):
             raise BadType(f"prefix is text, not {prefix!r}")
         if PATTERN.search(prefix):
-            raise BadArgument(f"prefix is the beginning of the names and no pattern: {PATTERN.split(prefix)[0]!r}, not {prefix!r}")
+            raise BadArgument(f"prefix is the beginning of the names and no pattern: {PATTERN.split(prefix)[0]!r}, not "
+                              f"{prefix!r}")
         query = given(prefix=prefix or None, sort=sort, label=label, state=state, kind=kind)
         if prefix and not NAME.fullmatch(prefix):
             return []  # no name begins so
@@ -61,17 +62,23 @@ class Names(Checkpointing):
         """A table of the buffers, for notebooks."""
         buffers, cells = self.list(), ("name", "dtype", "shape", "bytes", "kind", "state", "generation")
         head = "".join(f"<th>{cell}</th>" for cell in cells)
-        rows = "".join("<tr>" + "".join(f"<td>{html.escape(_cell(buffer, cell))}</td>" for cell in cells) + "</tr>" for buffer in buffers[:SHOWN_MAX])
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(_cell(buffer, cell))}</td>" for cell in cells) + "</tr>"
+                       for buffer in buffers[:SHOWN_MAX])
         more = f" (the first {SHOWN_MAX})" if len(buffers) > SHOWN_MAX else ""
-        title = f"session {self._session} at {self._transport.address}: {len(buffers)} buffers, {sum(b['bytes'] for b in buffers):,} bytes{more}"
-        return f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        title = (f"session {self._session} at {self._transport.address}: {len(buffers)} buffers, "
+                 f"{sum(b['bytes'] for b in buffers):,} bytes{more}")
+        return (f"<table><caption>{html.escape(title)}</caption><thead><tr>{head}</tr></thead>"
+                f"<tbody>{rows}</tbody></table>")
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        """Pickled, a client is where it goes to, with its token: the copy connects by itself. Mappings and what is lent stay behind."""
+        """Pickled, a client is where it goes to, with its token: the copy connects by itself. Mappings and what is lent
+        stay behind."""
         t = self._transport
         if type(t) is not Transport:
-            raise BadType("a client of a fleet's session is not pickled: pickle the fleet's addresses, and call Fleet(urls).session(name) there")
-        return _again, (type(self), tuple(t.address), t.token, t.timeout, t.files, t.retry.retries, self._session, self._socket)
+            raise BadType("a client of a fleet's session is not pickled: pickle the fleet's addresses, and call "
+                          "Fleet(urls).session(name) there")
+        return _again, (type(self), tuple(t.address), t.token, t.timeout, t.files, t.retry.retries, self._session,
+                        self._socket)
 
     @classmethod
     def _over(cls, transport: Transport, session: str, socket: Optional[str]) -> Any:
@@ -90,7 +97,8 @@ def _cell(buffer: ListedBuffer, cell: str) -> str:
     return f"{value:,}" if cell == "bytes" else str(value)
 
 
-def _again(cls: Any, address: Any, token: Optional[str], timeout: float, files: Any, retries: int, session: str, socket: Optional[str]) -> Any:
+def _again(cls: Any, address: Any, token: Optional[str], timeout: float, files: Any, retries: int, session: str,
+           socket: Optional[str]) -> Any:
     where = Address(*address)
     transport = Transport(where, token, timeout, _tls.Trust(*files) if where.tls else None, retries)
     transport.files = files

@@ -1,7 +1,7 @@
 """Arrays of what is no array of numpy's own: lists of numbers, and columns and tables of pandas, pyarrow and polars.
 
-numpy makes an array of nearly anything. On the way it rounds an integer beside floats, drops a mask, and writes NaN for a value that is
-missing. Here that is an error: an array has exactly the numbers of its source.
+numpy makes an array of nearly anything. On the way it rounds an integer beside floats, drops a mask, and writes NaN for
+a value that is missing. Here that is an error: an array has exactly the numbers of its source.
 """
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def array_of(source: Any) -> Array:
 def _unmasked(array: Array) -> Array:
     mask = getattr(array, "mask", None) if array.dtype.names is None else None  # of records it could be a field
     if mask is not None and np.any(mask):
-        raise BadArgument(f"{np.count_nonzero(mask)} of {array.size} elements are masked, and a buffer has no mask: give array.filled(value), "
-                          "or put array.data and the mask apart")
+        raise BadArgument(f"{np.count_nonzero(mask)} of {array.size} elements are masked, and a buffer has no mask: "
+                          "give array.filled(value), or put array.data and the mask apart")
     return np.asarray(array)
 
 
-# --- columns and tables -------------------------------------------------------------------------------------------------
+# --- columns and tables -----------------------------------------------------------------------------------------------
 
 
 def _columns(source: Any) -> Optional[List[Any]]:
@@ -76,8 +76,9 @@ def _beside(source: Any, columns: List[Any]) -> Array:
         if array.dtype != made.dtype and made.dtype.kind in "fc":
             same = kept(array, made[:, i])
             if not same.all():
-                raise BadArgument(f"column {i} is of {array.dtype} and has {array[~same][0]}, which {made.dtype} rounds, the type of all columns "
-                                  "together: put the columns apart, or convert the table first")
+                raise BadArgument(f"column {i} is of {array.dtype} and has {array[~same][0]}, which {made.dtype} "
+                                  "rounds, the type of all columns together: put the columns apart, or convert the "
+                                  "table first")
     return made
 
 
@@ -92,8 +93,8 @@ def _complete(source: Any) -> Any:
     else:  # NaN of a type of numpy's is a number like others
         missing = not isinstance(dtype, np.dtype) and hasattr(type(source), "isna") and bool(np.any(source.isna()))
     if missing:
-        raise BadArgument(f"values of the {type(source).__name__} are missing, and a buffer has a number in each place: give "
-                          f"source.{remedy}(value), or put the values and a mask of them apart")
+        raise BadArgument(f"values of the {type(source).__name__} are missing, and a buffer has a number in each "
+                          f"place: give source.{remedy}(value), or put the values and a mask of them apart")
     return column
 
 
@@ -112,12 +113,12 @@ def _nulls(source: Any) -> bool:
     return any(_nulls(part) for part in (*inner, *getattr(source, "chunks", ())))
 
 
-# --- lists --------------------------------------------------------------------------------------------------------------
+# --- lists ------------------------------------------------------------------------------------------------------------
 
 
 def of_list(source: Any, exact: bool = False) -> Array:
-    """The array of a number, or of a list of numbers, arrays and lists. It is of Python's own numbers (object) if no type has all of them, or
-    if exact."""
+    """The array of a number, or of a list of numbers, arrays and lists. It is of Python's own numbers (object) if no
+    type has all of them, or if exact."""
     items = _inner(source)
     try:
         values = np.asarray(items)
@@ -142,8 +143,8 @@ def typed(source: Any) -> Array:
     """As of_list, in a type that has the numbers."""
     values = of_list(source)
     if values.dtype == object:
-        raise BadArgument(f"no type has all numbers of the {type(source).__name__}: there are integers of 64 bits, and float64 rounds those beyond "
-                          "2**53; give dtype, or put them apart")
+        raise BadArgument(f"no type has all numbers of the {type(source).__name__}: there are integers of 64 bits, and "
+                          "float64 rounds those beyond 2**53; give dtype, or put them apart")
     return values
 
 
@@ -163,17 +164,18 @@ def _is_number(item: Any) -> bool:
 
 
 def _large(values: Array) -> bool:
-    """True if the array may have rounded an integer. numpy makes smaller floats of a list only if these have its integers."""
+    """True if the array may have rounded an integer. numpy makes smaller floats of a list only if these have its
+    integers."""
     parts = (values.real, values.imag) if values.dtype.kind == "c" else (values,)
     return any(part.dtype.itemsize >= 8 and bool(np.any(np.abs(part) >= EXACT)) for part in parts)
 
 
-# --- whether numbers changed --------------------------------------------------------------------------------------------
+# --- whether numbers changed ------------------------------------------------------------------------------------------
 
 
 def kept(values: Array, made: Array) -> Array:
-    """Which of the values the array that was made of them has. An integer must be the same. A float may be rounded to what another type of
-    floats has, but not to zero or infinity."""
+    """Which of the values the array that was made of them has. An integer must be the same. A float may be rounded to
+    what another type of floats has, but not to zero or infinity."""
     made = _wide(made)
     if values.dtype == object:
         pairs = zip(values.ravel().tolist(), made.ravel().tolist())
@@ -184,7 +186,8 @@ def kept(values: Array, made: Array) -> Array:
         return both
     with np.errstate(all="ignore"):
         if made.dtype.kind == "f" and values.dtype.kind == "f":
-            same: Array = (np.isnan(made) == np.isnan(values)) & (np.isinf(made) == np.isinf(values)) & ((made == 0) == (values == 0))
+            same: Array = ((np.isnan(made) == np.isnan(values)) & (np.isinf(made) == np.isinf(values))
+                           & ((made == 0) == (values == 0)))
         elif made.dtype.kind == "f":
             same = _equal(values, made)
         elif values.dtype.kind == "f":
@@ -230,4 +233,5 @@ def _kept(value: Any, now: Any) -> bool:
         return _kept(a.real, b.real) and _kept(a.imag, b.imag)
     if isinstance(value, int) or isinstance(now, int):
         return bool(value == now)
-    return bool(math.isnan(value) == math.isnan(now) and math.isinf(value) == math.isinf(now) and (value == 0) == (now == 0))
+    return bool(math.isnan(value) == math.isnan(now) and math.isinf(value) == math.isinf(now)
+                and (value == 0) == (now == 0))

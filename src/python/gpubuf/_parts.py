@@ -36,7 +36,8 @@ class _Given(Exception):
 
 
 class Crew:
-    """Threads that take parts until none is left; the first failure ends all. Only the caller's thread reports progress."""
+    """Threads that take parts until none is left; the first failure ends all. Only the caller's thread reports
+    progress."""
 
     def __init__(self, parts: List[Part], move: Callable[[Part, Progress], None]) -> None:
         self._left = list(reversed(parts))
@@ -87,7 +88,8 @@ class Crew:
         self._move(part, moved)
 
     def run(self, connections: int, progress: Optional[Progress]) -> None:
-        """Returns when all parts are done. Raises the first error of a part, or of progress, after all threads have stopped."""
+        """Returns when all parts are done. Raises the first error of a part, or of progress, after all threads have
+        stopped."""
         threads = [threading.Thread(target=self._work, name=f"gpubuf-part-{i}", daemon=True)
                    for i in range(min(connections, len(self._left)))]
         self._working = len(threads)
@@ -120,10 +122,10 @@ class Crew:
                 return
 
 
-def put(asker: Asker, name: str, payload: Payload, what: Mapping[str, Any], headers: Dict[str, str], patience: float, connections: int,
-        progress: Optional[Progress]) -> Any:
-    """An upload in parts; no byte is visible before it is complete. what: dtype, shape and memory of the buffer. headers: conditions for
-    the begin and for the completion."""
+def put(asker: Asker, name: str, payload: Payload, what: Mapping[str, Any], headers: Dict[str, str], patience: float,
+        connections: int, progress: Optional[Progress]) -> Any:
+    """An upload in parts; no byte is visible before it is complete. what: dtype, shape and memory of the buffer.
+    headers: conditions for the begin and for the completion."""
     body = {"buffer": name, "bytes": len(payload.view), **what}
     opened = asker._post(asker._below("uploads"), body, headers=headers, patience=patience)
     place = asker._below("uploads", opened["id"])
@@ -143,8 +145,8 @@ def put(asker: Asker, name: str, payload: Payload, what: Mapping[str, Any], head
 
 def get(asker: Asker, name: str, query: str, out: Any, raw: bool, if_match: Optional[str], connections: int,
         progress: Optional[Progress]) -> Optional[Array]:
-    """A download in ranges of one generation. Returns None if it is unsuitable for parts, or refused (a HEAD has no reason), or if the
-    buffer was replaced meanwhile and the caller gave no etag."""
+    """A download in ranges of one generation. Returns None if it is unsuitable for parts, or refused (a HEAD has no
+    reason), or if the buffer was replaced meanwhile and the caller gave no etag."""
     target = asker._below("buffers", name, "data") + query
     try:
         head = asker._ask("HEAD", target, conditions(if_match))
@@ -186,5 +188,7 @@ def get(asker: Asker, name: str, query: str, out: Any, raw: bool, if_match: Opti
 
 def _expect(answer: Answer, part: Part) -> None:
     span = answer.header("Content-Range") or ""
-    if answer.status != 206 or not span.startswith(f"bytes {part.offset}-{part.offset + part.length - 1}/") or answer.length != part.length:
-        raise answer.broken(f"{part.length} bytes from {part.offset} on were asked for, others came ({answer.status}, {span!r})")
+    if (answer.status != 206 or not span.startswith(f"bytes {part.offset}-{part.offset + part.length - 1}/")
+        or answer.length != part.length):
+        raise answer.broken(f"{part.length} bytes from {part.offset} on were asked for, others came ({answer.status}, "
+                            f"{span!r})")

@@ -1,4 +1,5 @@
-"""Pools of daemons that this process has imported: one import for each pool and device, as long as a mapping uses it."""
+"""Pools of daemons that this process has imported: one import for each pool and device, as long as a mapping uses
+it."""
 from __future__ import annotations
 
 import threading

@@ -57,8 +57,8 @@ class HostRegion:
         return (array.ctypes.data if array.size else 0), array
 
     def end(self, wait: bool) -> bool:
-        """Gives the region up. Returns True if it is unmapped; False if arrays still use it, and then the last of them ends it. wait: wait
-        until the daemon has ended the lease."""
+        """Gives the region up. Returns True if it is unmapped; False if arrays still use it, and then the last of them
+        ends it. wait: wait until the daemon has ended the lease."""
         view, self.view = self.view, None
         mapped, self._map = self._map, None
         try:
@@ -100,8 +100,8 @@ class DeviceRegion:
         handle = base64.b64decode(d["handle"]) if d.get("handle") else b""
         fd: Union[int, None] = None if d["way"] == "legacy" else lease.take_fd()
         try:
-            self.memory = driver.open(d["way"], ordinal, fd, handle, int(d["map_bytes"]), int(d["offset"]), d["mode"] == "write",
-                                      (d.get("pool") or {}).get("id"), access)
+            self.memory = driver.open(d["way"], ordinal, fd, handle, int(d["map_bytes"]), int(d["offset"]),
+                                      d["mode"] == "write", (d.get("pool") or {}).get("id"), access)
         finally:
             if fd is not None:
                 os.close(fd)
@@ -163,7 +163,8 @@ def open_region(lease: Lease, access: Sequence[int] = ()) -> Region:
             return HostRegion(lease, int(d["map_bytes"]), int(d["offset"]), int(d["bytes"]), d["mode"] == "write")
         if d["way"] in ("vmm", "pool", "legacy"):
             return DeviceRegion(lease, _cuda.load(), access)
-        raise BrokenAnswer(f"this version of gpubuf cannot map by {d['way']}; give ways=['memfd', 'vmm', 'pool', 'legacy']")
+        raise BrokenAnswer(f"this version of gpubuf cannot map by {d['way']}; give ways=['memfd', 'vmm', 'pool', "
+                           "'legacy']")
     except BaseException as e:
         lease.close()
         if isinstance(e, (KeyError, TypeError, ValueError)) and not isinstance(e, Error):

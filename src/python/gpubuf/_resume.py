@@ -1,4 +1,5 @@
-"""Transfers that continue where a connection broke: uploads by Upload-Offset (the IETF draft on resumable uploads), downloads by If-Range."""
+"""Transfers that continue where a connection broke: uploads by Upload-Offset (the IETF draft on resumable uploads),
+downloads by If-Range."""
 from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional
@@ -19,7 +20,8 @@ def _shifted(progress: Optional[Progress], at: int, total: int) -> Optional[Prog
 class Upload:
     """One upload. target: PUT of the whole, with its query; fields: its conditions."""
 
-    def __init__(self, asker: Asker, target: str, fields: Mapping[str, str], piece: Piece, progress: Optional[Progress], patience: float) -> None:
+    def __init__(self, asker: Asker, target: str, fields: Mapping[str, str], piece: Piece, progress: Optional[Progress],
+                 patience: float) -> None:
         self._asker, self._target, self._fields, self._piece = asker, target, dict(fields), piece
         self._progress, self._patience, self._at, self._place = progress, patience, 0, ""
 
@@ -55,8 +57,8 @@ class Upload:
         fields = {**PART, "Upload-Offset": str(self._at), "Upload-Complete": "?1"}
         total = len(self._piece)
         # Not by way of Asker._ask: what was sent already is not sent again.
-        answer = self._asker._transport.ask("PATCH", self._place, fields, [self._piece[self._at :]], _shifted(self._progress, self._at, total),
-                                            self._patience)
+        answer = self._asker._transport.ask("PATCH", self._place, fields, [self._piece[self._at :]],
+                                            _shifted(self._progress, self._at, total), self._patience)
         return tagged(answer, answer.json())
 
     def _arrived(self) -> bool:
@@ -73,7 +75,8 @@ class Upload:
         return answer.header("Upload-Complete") == "?1"
 
 
-def receive(asker: Asker, target: str, fields: Dict[str, str], answer: Answer, view: memoryview, progress: Optional[Progress]) -> None:
+def receive(asker: Asker, target: str, fields: Dict[str, str], answer: Answer, view: memoryview,
+            progress: Optional[Progress]) -> None:
     """Receives the body of a download, and the rest of it by further requests."""
     retry, turn, have, total = asker._transport.retry, 0, 0, len(view)
     tag, shape = answer.header("ETag") or "", (answer.header("Gpubuf-Dtype"), answer.header("Gpubuf-Shape"))
@@ -91,10 +94,12 @@ def receive(asker: Asker, target: str, fields: Dict[str, str], answer: Answer, v
             strong = bool(tag) and not tag.startswith("W/")
             more = {"Range": f"bytes={have}-", "If-Range": tag} if strong and 0 < have < total else {}
             answer = asker._ask("GET", target, {**fields, **more})
-            if answer.status == 206 and (answer.header("Content-Range") or "").startswith(f"bytes {have}-") and answer.length == total - have:
+            if (answer.status == 206 and (answer.header("Content-Range") or "").startswith(f"bytes {have}-")
+                and answer.length == total - have):
                 continue
             # The buffer was replaced: all of the new content, if it has the same layout.
             have, tag = 0, answer.header("ETag") or ""
-            if answer.status != 200 or answer.length != total or (answer.header("Gpubuf-Dtype"), answer.header("Gpubuf-Shape")) != shape:
+            if answer.status != 200 or answer.length != total or (answer.header("Gpubuf-Dtype"),
+                                                                  answer.header("Gpubuf-Shape")) != shape:
                 answer.close()
                 raise

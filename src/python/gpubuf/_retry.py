@@ -25,8 +25,8 @@ class Retry:
         self.retries = retries
 
     def permits(self, turn: int, error: Error, repeatable: bool = True) -> bool:
-        """True if a request that failed for the (turn + 1)th time is to be repeated. repeatable: it does no harm if it was carried out and
-        the answer was lost."""
+        """True if a request that failed for the (turn + 1)th time is to be repeated. repeatable: it does no harm if it
+        was carried out and the answer was lost."""
         if turn >= self.retries or not error.retryable or isinstance(error, APART):
             return False
         lost = isinstance(error, BrokenAnswer) or (isinstance(error, Unreachable) and error.asked)
@@ -59,6 +59,7 @@ class Retry:
 
     @staticmethod
     def repeatable(method: str, fields: Mapping[str, str]) -> bool:
-        """True for a request that does no harm if it is carried out twice. A condition would refuse what the first had done."""
+        """True for a request that does no harm if it is carried out twice. A condition would refuse what the first had
+        done."""
         conditional = "If-Match" in fields or "If-None-Match" in fields
         return method in SAFE or "Idempotency-Key" in fields or (method == "PUT" and not conditional)

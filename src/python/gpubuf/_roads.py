@@ -1,13 +1,15 @@
-"""Transfers of arrays on a GPU: on the device if the daemon takes the array's memory, else by way of pinned host memory.
+"""Transfers of arrays on a GPU: on the device if the daemon takes the array's memory, else by way of pinned host
+memory.
 
-On the device the daemon copies between the buffer and memory that it adopts for that time (see _lend). This needs the daemon's UNIX socket,
-the right to adopt, and memory of cudaMalloc, which torch and CuPy use by default.
+On the device the daemon copies between the buffer and memory that it adopts for that time (see _lend). This needs the
+daemon's UNIX socket, the right to adopt, and memory of cudaMalloc, which torch and CuPy use by default.
 """
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, ContextManager, Dict, Generic, Mapping, NamedTuple, Optional, Tuple, TypeVar, cast
+from typing import (TYPE_CHECKING, Any, ContextManager, Dict, Generic, Mapping, NamedTuple, Optional, Tuple, TypeVar,
+                    cast)
 
 from . import _arrays, _cuda, _gpu
 from ._asker import conditions, given
@@ -15,9 +17,9 @@ from ._gpu import Tensor
 from ._lend import Lending, Lent
 from ._http import Answer, Progress
 from .adoption import Adoption, legacy_offer
-from .errors import (AccessDenied, BadArgument, BufferExists, BufferNotFound, BufferPartial, Busy, CannotAdopt, Conflict, ContentLost,
-                     DeviceError, Error, InvalidArgument, LimitReached, LocalOnly, MapNotPermitted, NotLoaded, PreconditionFailed,
-                     RangeNotSatisfiable, Unreachable, Unsupported)
+from .errors import (AccessDenied, BadArgument, BufferExists, BufferNotFound, BufferPartial, Busy, CannotAdopt,
+                     Conflict, ContentLost, DeviceError, Error, InvalidArgument, LimitReached, LocalOnly,
+                     MapNotPermitted, NotLoaded, PreconditionFailed, RangeNotSatisfiable, Unreachable, Unsupported)
 from .tensors import DeviceArray
 from .types import Buffer, Put
 
@@ -34,7 +36,8 @@ NOT_THIS = (AccessDenied, Busy, CannotAdopt, DeviceError, LimitReached, Unreacha
 
 
 class Recent(Generic[T]):
-    """What answers said of buffers last, by session and name. It may be out of date: requests are made on condition that it is not."""
+    """What answers said of buffers last, by session and name. It may be out of date: requests are made on condition
+    that it is not."""
 
     def __init__(self) -> None:
         self._found: "OrderedDict[Tuple[str, str], T]" = OrderedDict()
@@ -95,10 +98,11 @@ def _lend(client: "Client", tensor: Tensor) -> ContextManager[Lent]:
 class Memory:
     """Layout and conditions of the buffer that a put makes or replaces."""
 
-    def __init__(self, what: Mapping[str, str], stream: Optional[str], if_match: Optional[str], if_none_match: Optional[str],
-                 wait: Optional[float], in_place: bool, **memory: Any) -> None:
+    def __init__(self, what: Mapping[str, str], stream: Optional[str], if_match: Optional[str],
+                 if_none_match: Optional[str], wait: Optional[float], in_place: bool, **memory: Any) -> None:
         self.dtype, self.shape = what["dtype"], list(_arrays.shape_of(what["shape"]))
-        self.stream, self.if_match, self.if_none_match, self.wait, self.in_place = stream, if_match, if_none_match, wait, in_place
+        self.stream, self.if_match, self.if_none_match, self.wait, self.in_place = (stream, if_match, if_none_match,
+                                                                                    wait, in_place)
         self.memory = given(**memory)
 
     def fits(self, found: Buffer) -> bool:
@@ -108,7 +112,8 @@ class Memory:
         have: Dict[str, Any] = {**found}
         device = self.memory.get("device")
         rest = {key: value for key, value in self.memory.items() if key != "device"}
-        return all(have.get(key) == value for key, value in rest.items()) and (device is None or str(device) in map(str, found["device"].values()))
+        return all(have.get(key) == value for key, value in rest.items()) and (device is None or str(device)
+                                                                               in map(str, found["device"].values()))
 
 
 def put(client: "Client", name: str, tensor: Tensor, memory: Memory) -> Optional[Put]:
@@ -149,9 +154,11 @@ def _create(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Mem
     """A new buffer, which is of zeros until the copy is there."""
     if memory.if_match is not None:
         return None
-    where: Dict[str, Any] = {} if {"device", "pool"} & memory.memory.keys() else {"device": _cuda.load().name_of(tensor.ordinal)}
+    where: Dict[str, Any] = ({} if {"device", "pool"} & memory.memory.keys()
+                             else {"device": _cuda.load().name_of(tensor.ordinal)})
     try:
-        made = client.create(name, dtype=memory.dtype, shape=memory.shape, stream=memory.stream, wait=memory.wait, **where, **memory.memory)
+        made = client.create(name, dtype=memory.dtype, shape=memory.shape, stream=memory.stream, wait=memory.wait,
+                             **where, **memory.memory)
     except BufferExists:
         return None
     try:
@@ -161,16 +168,17 @@ def _create(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Mem
         raise
 
 
-def _copy(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory, tag: Optional[str], in_place: bool) -> Put:
-    made = client.copy(lent.name, name, from_offset=lent.at, bytes=tensor.nbytes, stream=memory.stream, in_place=in_place, wait=memory.wait,
-                       if_match=tag)
+def _copy(client: "Client", name: str, tensor: Tensor, lent: Lent, memory: Memory, tag: Optional[str],
+          in_place: bool) -> Put:
+    made = client.copy(lent.name, name, from_offset=lent.at, bytes=tensor.nbytes, stream=memory.stream,
+                       in_place=in_place, wait=memory.wait, if_match=tag)
     done = cast(Put, {**made, "road": "device"})
     client._roads.buffers.set(client, name, done)
     client._roads.heads.set(client, name, Head(done["dtype"], tuple(done["shape"]), done["bytes"], done["etag"]))
     return done
 
 
-# --- downloads ----------------------------------------------------------------------------------------------------------
+# --- downloads --------------------------------------------------------------------------------------------------------
 
 
 class Head(NamedTuple):
@@ -192,7 +200,8 @@ class _Replaced(Exception):
 
 
 class Download(NamedTuple):
-    """A download to a device. part: it takes a part of the buffer. condition: the entity tag that the caller asks for."""
+    """A download to a device. part: it takes a part of the buffer. condition: the entity tag that the caller asks
+    for."""
 
     client: "Client"
     name: str
@@ -207,16 +216,19 @@ class Download(NamedTuple):
         for _ in range(TURNS):
             known = self._known()
             head = known or self._head(self.condition)
-            tensor = _gpu.allocate(head.dtype, head.shape, ordinal) if out is None else _gpu.into(out, head.dtype, head.shape)
+            tensor = _gpu.allocate(head.dtype, head.shape, ordinal) if out is None else _gpu.into(out, head.dtype,
+                                                                                                  head.shape)
             try:
                 road = self._fill(tensor, head, direct)
             except _Replaced:
                 self.client._roads.heads.set(self.client, self.name, None)
-                # A tag that did not hold since a moment ago: other processes may write the buffer, whose every answer has another tag.
+                # A tag that did not hold since a moment ago: other processes may write the buffer, whose every answer
+                # has another tag.
                 direct = known is not None
                 continue
             return DeviceArray(tensor, road, head.tag)
-        raise PreconditionFailed(f"the buffer \"{self.name}\" was replaced by other clients during each of {TURNS} downloads: try again")
+        raise PreconditionFailed(f"the buffer \"{self.name}\" was replaced by other clients during each of {TURNS} "
+                                 "downloads: try again")
 
     def _target(self) -> str:
         return self.client._below("buffers", self.name, "data") + self.query
@@ -257,8 +269,8 @@ class Download(NamedTuple):
         try:
             with _lend(self.client, tensor) as lent:
                 try:
-                    self.client.copy(self.name, lent.name, offset=lent.at, bytes=head.nbytes, stream=self.stream, in_place=True,
-                                     source_if_match=head.tag)
+                    self.client.copy(self.name, lent.name, offset=lent.at, bytes=head.nbytes, stream=self.stream,
+                                     in_place=True, source_if_match=head.tag)
                 except PreconditionFailed as e:  # the memory stays lent: the next turn takes it
                     other = e
         except (_NotLent, AccessDenied, NotLoaded, BufferPartial, ContentLost):

@@ -1,7 +1,7 @@
 """State dicts of torch as buffers, one for each tensor, several at a time.
 
-The names are those that an upload of a safetensors file gives: a buffer has its tensor's name, with _ for characters that a name may not
-have. Where the names differ, the tensor's own is the label safetensors.name.
+The names are those that an upload of a safetensors file gives: a buffer has its tensor's name, with _ for characters
+that a name may not have. Where the names differ, the tensor's own is the label safetensors.name.
 """
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def own_name(buffer: ListedBuffer) -> str:
 
 
 def each(work: Callable[..., T], jobs: Iterable[Tuple[Any, ...]], threads: int) -> List[T]:
-    """work(*job) of each job, in order, by several threads. After an error the jobs that have not begun are left out, and it is raised."""
+    """work(*job) of each job, in order, by several threads. After an error the jobs that have not begun are left out,
+    and it is raised."""
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= THREADS_MAX:
         raise BadArgument(f"threads is a whole number from 1 to {THREADS_MAX}, not {threads!r}")
     failed: List[BaseException] = []
@@ -60,12 +61,15 @@ def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int,
     if not all(isinstance(name, str) for name in (prefix, *tensors)):
         raise BadType("the prefix and the names of a state dict are text")
     names = {name: buffer_name(name, prefix) for name in tensors}
-    twice = [name for name, used in names.items() if list(names.values()).count(used) > 1] if len(set(names.values())) < len(names) else []
+    twice = ([name for name, used in names.items() if list(names.values()).count(used) > 1] if len(set(names.values()))
+             < len(names) else [])
     if twice:
-        raise BadArgument(f"{' and '.join(map(repr, twice[:2]))} would be one buffer, \"{names[twice[0]]}\": rename one of them")
+        raise BadArgument(f"{' and '.join(map(repr, twice[:2]))} would be one buffer, \"{names[twice[0]]}\": rename "
+                          "one of them")
     for name, tensor in tensors.items():
         if not hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
-            raise BadType(f"{name!r} is a {type(tensor).__name__} and no tensor: put what is no tensor apart, as of get_extra_state")
+            raise BadType(f"{name!r} is a {type(tensor).__name__} and no tensor: put what is no tensor apart, as of "
+                          "get_extra_state")
 
     def one(name: str, tensor: Any) -> Put:
         made = client.put(names[name], tensor.contiguous() if _torch.is_tensor(tensor) else tensor, **more)
@@ -85,7 +89,8 @@ def _put_below(buffer: ListedBuffer) -> str:
 
 
 def _found(client: "Client", prefix: str) -> Dict[str, ListedBuffer]:
-    """The buffers by their tensors' names. Raises BadArgument if the prefix is of several state dicts, whose names would be mixed up."""
+    """The buffers by their tensors' names. Raises BadArgument if the prefix is of several state dicts, whose names
+    would be mixed up."""
     if not isinstance(prefix, str):
         raise BadType(f"the prefix is text, not {prefix!r}")
     buffers = client.list(prefix=buffer_name("", prefix) if prefix else "")
@@ -95,14 +100,16 @@ def _found(client: "Client", prefix: str) -> Dict[str, ListedBuffer]:
     if wanted in below:
         buffers = [buffer for buffer in buffers if _put_below(buffer) in ("", wanted)]
     elif prefix and len(below) > 1:
-        raise BadArgument(f"the prefix {prefix!r} is of several state dicts: give one of {', '.join(map(repr, sorted(below)))}")
+        raise BadArgument(f"the prefix {prefix!r} is of several state dicts: give one of "
+                          f"{', '.join(map(repr, sorted(below)))}")
     found: Dict[str, ListedBuffer] = {}
     for buffer in buffers:
         name = own_name(buffer)
         other = found.setdefault(name, buffer)
         if other is not buffer:
-            raise BadArgument(f"the buffers \"{other['name']}\" and \"{buffer['name']}\" both have the tensor {name!r}: give the prefix of one of "
-                              f"them (prefix={_put_below(other) or other['name']!r})")
+            raise BadArgument(f"the buffers \"{other['name']}\" and \"{buffer['name']}\" both have the tensor "
+                              f"{name!r}: give the prefix of one of them "
+                              f"(prefix={_put_below(other) or other['name']!r})")
     return found
 
 
@@ -115,8 +122,8 @@ def get(client: "Client", prefix: str, device: Any, out: Optional[Mapping[str, A
         keys = {name: name if name in found else prefix + name for name in out}
         missing = [name for name, key in keys.items() if key not in found]
         if missing:
-            raise BadArgument(f"the session \"{client.session}\" has no tensor {missing[0]!r} below {prefix!r}, which out has, and "
-                              f"{len(missing) - 1} more: put them, or leave them out")
+            raise BadArgument(f"the session \"{client.session}\" has no tensor {missing[0]!r} below {prefix!r}, which "
+                              f"out has, and {len(missing) - 1} more: put them, or leave them out")
         wanted = {name: found[key] for name, key in keys.items()}
 
     def one(name: str, buffer: ListedBuffer) -> Tuple[str, Any]:

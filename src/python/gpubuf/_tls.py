@@ -15,14 +15,15 @@ PROBE_S = 5.0  # for each connection that probes for a reason
 BEGIN = "-----BEGIN CERTIFICATE-----"
 EXPIRED, NOT_YET, WRONG_NAME, UNKNOWN = (10,), (9,), (62, 64), (18, 19, 20, 21)  # X509_V_ERR_... of OpenSSL
 NO_CHECK_TIME, PARTIAL_CHAIN = 0x200000, 0x80000  # X509_V_FLAG_...: a certificate that is not trusted can be read then
-ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")  # of a daemon that does not accept the client's certificate
+# of a daemon that does not accept the client's certificate
+ALERTS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")
 
 
 def check_token_road(address: Address) -> None:
     """Raises BadArgument if the token would go over plain http to another machine."""
     if not address.tls and not is_loopback(address):
-        raise BadArgument(f"the token is not sent over plain http to {address}, which may be another machine: use https://, or permit it "
-                          "with plain_token=True or GPUBUF_PLAIN_TOKEN=1")
+        raise BadArgument(f"the token is not sent over plain http to {address}, which may be another machine: use "
+                          "https://, or permit it with plain_token=True or GPUBUF_PLAIN_TOKEN=1")
 
 
 def explain_plain(address: Address) -> None:
@@ -52,18 +53,20 @@ class Trust:
         if self.cert is None:
             return
         try:
-            context.load_cert_chain(self.cert, self.key, password=lambda: "")  # without it OpenSSL would ask on the terminal
+            # without it OpenSSL would ask on the terminal
+            context.load_cert_chain(self.cert, self.key, password=lambda: "")
         except (OSError, ValueError) as e:
             for path in (self.cert, self.key):
                 if path is not None and not os.access(path, os.R_OK):
                     raise BadArgument(f"{path}, of the client's certificate, cannot be read") from e
             if self.key is None and _lacks_key(self.cert):
                 raise BadArgument(f"there is no key in {self.cert}: give it with key= or GPUBUF_KEY") from e
-            raise BadArgument(f"the client's certificate {self.cert} with the key {self.key or self.cert} cannot be used: they are to belong "
-                              f"together, in PEM, the key without a passphrase ({e})") from e
+            raise BadArgument(f"the client's certificate {self.cert} with the key {self.key or self.cert} cannot be "
+                              f"used: they are to belong together, in PEM, the key without a passphrase ({e})") from e
 
     def explain(self, address: Address, error: Exception, answers_plainly: Callable[[Address], bool]) -> None:
-        """Raises TlsFailed if the error is one of TLS, of its certificates, or of a daemon without TLS, which answers_plainly finds out."""
+        """Raises TlsFailed if the error is one of TLS, of its certificates, or of a daemon without TLS, which
+        answers_plainly finds out."""
         if isinstance(error, ssl.SSLCertVerificationError):
             raise TlsFailed(self._untrusted(address, error)) from error
         reason = str(getattr(error, "reason", None) or "")
@@ -71,16 +74,18 @@ class Trust:
             raise self.refused(address) from error
         ended = isinstance(error, (ssl.SSLError, ConnectionResetError, http.client.RemoteDisconnected))
         if ended and "ALERT" not in reason and not isinstance(error, socket.timeout) and answers_plainly(address):
-            raise TlsFailed(f"{address} is asked by TLS and answers without it: is it {address._replace(tls=False)} ?") from error
+            raise TlsFailed(
+                f"{address} is asked by TLS and answers without it: is it {address._replace(tls=False)} ?") from error
         if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, socket.timeout)):
             raise TlsFailed(f"no connection by TLS (1.2 at least) to {address}: {error}") from error
 
     def refused(self, address: Address) -> TlsFailed:
         if self.cert is not None:
-            return TlsFailed(f"{address} does not accept the client's certificate {self.cert}: it is to be one of an authority that the "
-                             'daemon names (--tls-client-ca) and not expired ("gpubufd tls show FILE")')
-        return TlsFailed(f"{address} asks for a client's certificate: give one with cert= and key=, or GPUBUF_CERT and GPUBUF_KEY "
-                         '("gpubufd tls client NAME" makes one)')
+            return TlsFailed(f"{address} does not accept the client's certificate {self.cert}: it is to be one of an "
+                             'authority that the daemon names (--tls-client-ca) and not expired ("gpubufd tls show '
+                             'FILE")')
+        return TlsFailed(f"{address} asks for a client's certificate: give one with cert= and key=, or GPUBUF_CERT and "
+                         'GPUBUF_KEY ("gpubufd tls client NAME" makes one)')
 
     def _untrusted(self, address: Address, error: ssl.SSLCertVerificationError) -> str:
         seen = self._certificate_of(address)
@@ -102,8 +107,8 @@ class Trust:
         return f"the certificate of {address}{f' ({subject})' if subject else ''} is not trusted: it {why}"
 
     def _certificate_of(self, address: Address) -> Dict[str, Any]:
-        """What stands in the daemon's certificate, which is not verified; empty if it cannot be had. Python shows it of a certificate that is
-        trusted, so that it is first fetched, and then trusted by a context of its own."""
+        """What stands in the daemon's certificate, which is not verified; empty if it cannot be had. Python shows it of
+        a certificate that is trusted, so that it is first fetched, and then trusted by a context of its own."""
         try:
             blind = _blind()
             self._show_certificate(blind)
@@ -122,7 +127,7 @@ class Trust:
             return {}
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def _given(value: Optional[str], name: str) -> Optional[str]:
@@ -156,7 +161,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
         raise BadArgument(f"{path}, of cacert or GPUBUF_CACERT, cannot be used: {e}") from e
 
 
-# --- looks -----------------------------------------------------------------------------------------------------------------
+# --- looks ------------------------------------------------------------------------------------------------------------
 
 
 def _blind() -> ssl.SSLContext:
@@ -195,4 +200,5 @@ def _dn(names: Optional[Any]) -> str:
     return ",".join(f"{_SHORT.get(key, key)}={value}" for part in names or () for key, value in part)
 
 
-_SHORT: Mapping[str, str] = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
+_SHORT: Mapping[str, str] = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU",
+                             "countryName": "C"}

@@ -19,7 +19,8 @@ def is_tensor(source: Any) -> bool:
 
 
 def plain(source: Any) -> Tuple[Any, Optional[str]]:
-    """A tensor that DLPack takes, and the name of its type if DLPack cannot say it: torch exports no float8, so its bytes go."""
+    """A tensor that DLPack takes, and the name of its type if DLPack cannot say it: torch exports no float8, so its
+    bytes go."""
     if not is_tensor(source):
         return source, None
     tensor, name = source.detach(), str(source.dtype).partition(".")[2]

@@ -1,7 +1,9 @@
-"""What a put or a fill sends for the caller's values: numbers get the type that is asked for, and arrays keep the type that they have.
+"""What a put or a fill sends for the caller's values: numbers get the type that is asked for, and arrays keep the type
+that they have.
 
-A number or a list of numbers has no type of its own, and is converted if no number changes by it. Bytes have none either, and are elements
-as they are. An array is never reinterpreted: another type than its own is an error, unless dtype and shape say what its bytes are.
+A number or a list of numbers has no type of its own, and is converted if no number changes by it. Bytes have none
+either, and are elements as they are. An array is never reinterpreted: another type than its own is an error, unless
+dtype and shape say what its bytes are.
 """
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ WIDTHS = (1, 2, 4, 8)  # bytes of a pattern
 
 
 def converted(source: Any, dtype: str) -> Array:
-    """An array of that type of numbers. A float may be rounded to what a type of floats has. Raises BadArgument if a number does not fit."""
+    """An array of that type of numbers. A float may be rounded to what a type of floats has. Raises BadArgument if a
+    number does not fit."""
     values, kind = _numbers.of_list(source), numpy_dtype(dtype)
-    if kind.kind != "c" and (values.dtype.kind == "c" or any(isinstance(value, complex) for value in values.flat if values.dtype == object)):
+    if kind.kind != "c" and (values.dtype.kind == "c" or any(isinstance(value, complex) for value in values.flat
+                                                             if values.dtype == object)):
         raise BadArgument(f"complex numbers do not fit {dtype}")
     try:
         with np.errstate(all="ignore"):
-            made: Array = (values.astype(np.float64) if values.dtype == object and dtype not in NUMPY else values).astype(kind)
+            made: Array = (values.astype(np.float64) if values.dtype == object and dtype not in NUMPY
+                           else values).astype(kind)
             if _numbers.whole_rounded(values, made):
                 values = _numbers.of_list(source, exact=True)
         wrong: Sequence[Any] = values[~_numbers.kept(values, made)][:1].tolist()
@@ -47,8 +52,9 @@ def payload_of(source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Pay
     payload = _gpu.payload_of(source)
     if payload.dtype == dtype or is_bytes(source) or (payload.dtype == "uint8" and shape is not None):
         return payload
-    raise BadArgument(f"the array is of {payload.dtype}, and dtype says {dtype}: convert it first ({_conversion(source, dtype)}); if its bytes "
-                      "are such elements, give it as uint8, with dtype and shape")
+    raise BadArgument(f"the array is of {payload.dtype}, and dtype says {dtype}: convert it first "
+                      f"({_conversion(source, dtype)}); if its bytes are such elements, give it as uint8, with dtype "
+                      "and shape")
 
 
 def _conversion(source: Any, dtype: str) -> str:
@@ -71,10 +77,11 @@ def layout(payload: Payload, dtype: Optional[str], shape: Optional[Shape]) -> Di
 
 def named(operation: Mapping[str, Any]) -> Dict[str, Any]:
     """An operation of a batch, its dtype by the daemon's name."""
-    return {**operation, "dtype": name_of(operation["dtype"])} if operation.get("dtype") is not None else dict(operation)
+    return ({**operation, "dtype": name_of(operation["dtype"])} if operation.get("dtype") is not None
+            else dict(operation))
 
 
-# --- parts of a buffer --------------------------------------------------------------------------------------------------
+# --- parts of a buffer ------------------------------------------------------------------------------------------------
 
 
 def bytes_at(source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Payload:
@@ -87,8 +94,8 @@ def bytes_at(source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Paylo
 
 
 def elements_of(found: ListedBuffer, key: Key, source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Payload:
-    """The payload of a write of these elements of a buffer: it must have their type and shape; axes of length 1 do not count. Bytes may be
-    any, which the daemon counts."""
+    """The payload of a write of these elements of a buffer: it must have their type and shape; axes of length 1 do not
+    count. Bytes may be any, which the daemon counts."""
     name, kind = found["name"], found["dtype"]
     if dtype is not None and dtype != kind:
         raise ShapeMismatch(f"the buffer \"{name}\" is of {kind}, and dtype says {dtype}")
@@ -98,7 +105,8 @@ def elements_of(found: ListedBuffer, key: Key, source: Any, dtype: Optional[str]
     payload = payload_of(source, kind if untyped else dtype, shape)
     mine = tuple(_arrays.shape_list(shape)) if shape is not None else payload.shape
     if payload.dtype != kind and dtype is None:
-        raise ShapeMismatch(f"the array is of {payload.dtype}, and the buffer \"{name}\" of {kind}: convert it first ({_conversion(source, kind)})")
+        raise ShapeMismatch(f"the array is of {payload.dtype}, and the buffer \"{name}\" of {kind}: convert it first "
+                            f"({_conversion(source, kind)})")
     wanted = _shape_of(tuple(found["shape"]), key)
     if wanted is not None and [n for n in mine if n != 1] != [n for n in wanted if n != 1]:
         raise ShapeMismatch(f"the slice of \"{name}\" has the shape {wanted} of {kind}, and what is put {mine}")
@@ -125,11 +133,12 @@ def _key_of(text: str) -> Key:
     return tuple(axis(part) for part in text.split(","))
 
 
-# --- patterns -----------------------------------------------------------------------------------------------------------
+# --- patterns ---------------------------------------------------------------------------------------------------------
 
 
 def is_element(pattern: Any) -> bool:
-    """True for a value that stands for an element: a float, a complex number, a bool, or a number of numpy's. An int is a number of bytes."""
+    """True for a value that stands for an element: a float, a complex number, a bool, or a number of numpy's. An int is
+    a number of bytes."""
     return isinstance(pattern, (bool, float, complex, np.generic))
 
 
@@ -137,5 +146,6 @@ def pattern_of(value: Any, dtype: str) -> Tuple[int, int]:
     """The pattern that fills a buffer of that type with the value, and its bytes."""
     element = converted(value, dtype)
     if element.itemsize not in WIDTHS:
-        raise BadArgument(f"an element of {dtype} has {element.itemsize} bytes, and a pattern at most {max(WIDTHS)}: put an array")
+        raise BadArgument(f"an element of {dtype} has {element.itemsize} bytes, and a pattern at most {max(WIDTHS)}: "
+                          "put an array")
     return int.from_bytes(element.tobytes(), sys.byteorder), element.itemsize

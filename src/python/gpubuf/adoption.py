@@ -60,7 +60,8 @@ def _memory_of(array: Array) -> SharedMemory:
     while isinstance(base, (np.ndarray, memoryview)):
         base = base.base if isinstance(base, np.ndarray) else base.obj
     if not isinstance(base, SharedMemory):
-        raise BadArgument("the array is in memory of this process alone: make one with Client.shared_array and write into that")
+        raise BadArgument("the array is in memory of this process alone: make one with Client.shared_array and write "
+                          "into that")
     return base
 
 
@@ -86,7 +87,8 @@ def _of_device(source: Any, about: Fields[str, Any]) -> Offer:
 def legacy_offer(pointer: int, nbytes: int, owner: Any, **layout: Any) -> Offer:
     """The offer of memory of cudaMalloc. layout: its dtype and shape, or its bytes."""
     handle, offset, device = _cuda.load().give_legacy(pointer, nbytes)
-    return Offer({"way": "legacy", "offset": offset, "device": device, "handle": base64.b64encode(handle).decode(), **layout}, None, owner)
+    return Offer({"way": "legacy", "offset": offset, "device": device, "handle": base64.b64encode(handle).decode(),
+                  **layout}, None, owner)
 
 
 def offer_of(source: Any, fields: Dict[str, Any]) -> Offer:
@@ -98,7 +100,8 @@ def offer_of(source: Any, fields: Dict[str, Any]) -> Offer:
         elif isinstance(source, np.ndarray):
             offer = _of_array(source)
         else:
-            raise BadType(f"a {type(source).__name__} is not adopted: give an array of Client.shared_array, a tensor on a GPU, or a descriptor")
+            raise BadType(f"a {type(source).__name__} is not adopted: give an array of Client.shared_array, a tensor "
+                          "on a GPU, or a descriptor")
     else:
         offer = Offer({"way": "memfd"}, source, source)
     body = {**offer.body, **fields}
@@ -110,9 +113,10 @@ def offer_of(source: Any, fields: Dict[str, Any]) -> Offer:
 class Adoption:
     """Memory of this process as a buffer; made by :meth:`gpubuf.Client.adopt`.
 
-    Every client with the rights can upload to it, download it and copy it like any other buffer. These transfers access this process's
-    memory directly, so that writes are visible at once. The daemon never frees the memory. The buffer lasts until the ``with`` statement
-    has ended (or :meth:`release` was called). If this process ends in any way, the buffer is lost. The memory is kept alive until then.
+    Every client with the rights can upload to it, download it and copy it like any other buffer. These transfers access
+    this process's memory directly, so that writes are visible at once. The daemon never frees the memory. The buffer
+    lasts until the ``with`` statement has ended (or :meth:`release` was called). If this process ends in any way, the
+    buffer is lost. The memory is kept alive until then.
 
     Attributes:
         buffer, session: the daemon's names.
@@ -144,8 +148,9 @@ class Adoption:
         return self._lease.alive
 
     def release(self) -> None:
-        """Deletes the buffer, if it still is this one. The buffer of a side stays: the bytes go to its other side first. Repeated calls have no effect. Transfers of other clients that have begun complete
-        undisturbed: device memory must live until then."""
+        """Deletes the buffer, if it still is this one. The buffer of a side stays: the bytes go to its other side
+        first. Repeated calls have no effect. Transfers of other clients that have begun complete undisturbed: device
+        memory must live until then."""
         self._lease.give_up(self._path, self.info["created_at"], self._side)
         self._owner = None
 

@@ -1,37 +1,41 @@
 """Buffers as files of fsspec, for pandas and other libraries: ``gpubuf://session/name``.
 
-``pandas.read_parquet("gpubuf://default/table", storage_options={"socket": "/run/gpubufd.sock"})``. The options are the arguments of
-:class:`gpubuf.Client`, and without them its defaults hold. Needs fsspec (``pip install './src/python[fsspec]'``), which finds this module by the
-package's entry point. A session is a folder, which ``mkdir`` makes; a buffer is a file of its bytes. There are no folders in a session.
+``pandas.read_parquet("gpubuf://default/table", storage_options={"socket": "/run/gpubufd.sock"})``. The options are the
+arguments of :class:`gpubuf.Client`, and without them its defaults hold. Needs fsspec (``pip install
+'./src/python[fsspec]'``), which finds this module by the package's entry point. A session is a folder, which ``mkdir``
+makes; a buffer is a file of its bytes. There are no folders in a session.
 """
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Tuple, cast
 
-from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-not-found,import-untyped,unused-ignore]
+from fsspec.spec import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    AbstractBufferedFile, AbstractFileSystem)
 
 from .client import Client
-from .errors import (BadArgument, BufferNotFound, InvalidName, NotFound, PreconditionFailed, RangeNotSatisfiable, SessionExists, SessionNotFound,
-                     UriTooLong)
+from .errors import (BadArgument, BufferNotFound, InvalidName, NotFound, PreconditionFailed, RangeNotSatisfiable,
+                     SessionExists, SessionNotFound, UriTooLong)
 from .types import ListedBuffer, ListedSession
 
 PROTOCOL = "gpubuf"
 OPTIONS = ("url", "address", "socket", "token", "timeout", "cacert", "cert", "key", "plain_token", "retries")
-OF_FSSPEC = {"asynchronous", "loop", "batch_size", "use_listings_cache", "listings_expiry_time", "max_paths", "skip_instance_cache"}
+OF_FSSPEC = {"asynchronous", "loop", "batch_size", "use_listings_cache", "listings_expiry_time", "max_paths",
+             "skip_instance_cache"}
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
-    """The sessions and buffers of one daemon. options: those of :class:`gpubuf.Client`, and those that fsspec takes for every file
-    system; others raise BadArgument. session is of the path. ``address`` is ``url``, for functions such as pandas.read_parquet that have a
-    parameter url themselves."""
+    """The sessions and buffers of one daemon. options: those of :class:`gpubuf.Client`, and those that fsspec takes for
+    every file system; others raise BadArgument. session is of the path. ``address`` is ``url``, for functions such as
+    pandas.read_parquet that have a parameter url themselves."""
 
     protocol = PROTOCOL
     root_marker = ""
 
-    def __init__(self, *args: Any, url: Optional[str] = None, address: Optional[str] = None, socket: Optional[str] = None, token: Optional[str] = None, timeout: float = 120.0,
-                 cacert: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None, plain_token: bool = False, retries: int = 3,
-                 **more: Any) -> None:
+    def __init__(self, *args: Any, url: Optional[str] = None, address: Optional[str] = None,
+                 socket: Optional[str] = None, token: Optional[str] = None, timeout: float = 120.0,
+                 cacert: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None,
+                 plain_token: bool = False, retries: int = 3, **more: Any) -> None:
         wrong = sorted(more.keys() - OF_FSSPEC)
         if "session" in wrong:
             raise BadArgument(f"session is no option: it is of the path, {PROTOCOL}://SESSION/NAME")
@@ -40,7 +44,8 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         if url is not None and address is not None:
             raise BadArgument("url and address are one option: give one of them")
         super().__init__(*args, **more)
-        self._client = Client(url if url is not None else address, socket, token, timeout=timeout, cacert=cacert, cert=cert, key=key, plain_token=plain_token, retries=retries)
+        self._client = Client(url if url is not None else address, socket, token, timeout=timeout, cacert=cacert,
+                              cert=cert, key=key, plain_token=plain_token, retries=retries)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -71,12 +76,14 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
     @staticmethod
     def _entry(session: str, buffer: ListedBuffer) -> Dict[str, Any]:
-        return {"name": f"{session}/{buffer['name']}", "size": buffer["bytes"], "type": "file", "created": buffer["created_at"],
-                "modified": buffer["updated_at"], "etag": buffer.get("etag"), "dtype": buffer["dtype"], "shape": buffer["shape"]}
+        return {"name": f"{session}/{buffer['name']}", "size": buffer["bytes"], "type": "file",
+                "created": buffer["created_at"], "modified": buffer["updated_at"], "etag": buffer.get("etag"),
+                "dtype": buffer["dtype"], "shape": buffer["shape"]}
 
     @staticmethod
     def _folder_entry(session: ListedSession) -> Dict[str, Any]:
-        return {"name": session["name"], "size": 0, "type": "directory", "created": session["created_at"], "modified": session["updated_at"]}
+        return {"name": session["name"], "size": 0, "type": "directory", "created": session["created_at"],
+                "modified": session["updated_at"]}
 
     def info(self, path: str, **more: Any) -> Dict[str, Any]:
         """Size, type and layout of a buffer or a session. Raises FileNotFoundError."""
@@ -106,10 +113,13 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             entries = [self._folder_entry(found) for found in self._client.sessions.list()]
         return entries if detail else [entry["name"] for entry in entries]
 
-    def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, cache_options: Any = None, **more: Any) -> Any:
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True,
+              cache_options: Any = None, **more: Any) -> Any:
         if mode not in ("rb", "wb", "xb"):
-            raise BadArgument(f"a buffer is opened with mode rb or wb, or xb for a new one, not {mode!r}: it is written whole")
-        return _File(self, path, mode, "default" if block_size is None else block_size, autocommit, cache_options=cache_options, **more)
+            raise BadArgument(f"a buffer is opened with mode rb or wb, or xb for a new one, not {mode!r}: it is "
+                              "written whole")
+        return _File(self, path, mode, "default" if block_size is None else block_size, autocommit,
+                     cache_options=cache_options, **more)
 
     def cat_file(self, path: str, start: Optional[int] = None, end: Optional[int] = None, **more: Any) -> bytes:
         """The bytes of a buffer from start to end; negative numbers count from its end."""
@@ -126,8 +136,8 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         _put(path, client, name, value, mode == "create")
 
     def cp_file(self, path1: str, path2: str, **more: Any) -> None:
-        """Copies a buffer on the device. Of a session, makes one of the other name if it is not there: copy with recursive=True copies its
-        buffers."""
+        """Copies a buffer on the device. Of a session, makes one of the other name if it is not there: copy with
+        recursive=True copies its buffers."""
         session, name = self._split(path1)
         if not name:
             self.info(path1)
@@ -178,7 +188,8 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
     def rmdir(self, path: str) -> None:
         """Raises BadArgument: a session goes with all that is in it, and that is Client.sessions.delete."""
-        raise BadArgument(f"{path!r} is not removed as a folder: client.sessions.delete removes a session with all its buffers")
+        raise BadArgument(f"{path!r} is not removed as a folder: client.sessions.delete removes a session with all its "
+                          "buffers")
 
     def _folder(self, path: str) -> str:
         session, name = self._split(path)
@@ -243,8 +254,8 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
             self._tag = head.header("ETag") or ""
 
     def _look(self, new: bool) -> None:
-        """Says before anything is written that the session is missing, or that a buffer exists which is to be new; the put says it again
-        if that changed meanwhile."""
+        """Says before anything is written that the session is missing, or that a buffer exists which is to be new; the
+        put says it again if that changed meanwhile."""
         try:
             if not new:
                 self._client.sessions.get()
@@ -263,7 +274,8 @@ class _File(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
         try:
             return cast(bytes, self._client.get(self._name, raw=True, offset=start, length=end - start, if_match=tag))
         except RangeNotSatisfiable as e:  # the range lay within the file that was opened
-            raise PreconditionFailed(f"the buffer \"{self._name}\" was replaced by a shorter one while the file was read: open it again") from e
+            raise PreconditionFailed(f"the buffer \"{self._name}\" was replaced by a shorter one while the file was "
+                                     "read: open it again") from e
 
     def __exit__(self, kind: Any, *more: Any) -> None:
         if kind is not None and self.mode != "rb" and not self.closed:

@@ -15,7 +15,8 @@ from ._retry import SAFE
 from ._http import Answer, Piece, Progress, Transport
 from .client import Client
 from .errors import BadArgument, Error, NodeUnreachable, OwnerAbsent, OwnerUnknown, Superseded, Unreachable, not_pickled
-from .types import FleetSession, FleetState, FleetStats, Kept, ListedSession, Moved, Node, Owner, Placed, QuotaGiven, Target, Tenant
+from .types import (FleetSession, FleetState, FleetStats, Kept, ListedSession, Moved, Node, Owner, Placed, QuotaGiven,
+                    Target, Tenant)
 
 T = TypeVar("T")
 PLACE_S = 10.0  # as many seconds as the node that places may wait for others
@@ -27,16 +28,17 @@ class Fleet:
     """The nodes of a fleet.
 
     Args:
-        urls: addresses of any nodes, as a list or with commas between them; default ``GPUBUF_FLEET``. They are asked in this order until
-            one answers, beginning with the one that answered last.
-        token, timeout, cacert, cert, key, plain_token: as of :class:`gpubuf.Client`. Nodes that do not know the token are reached by way
-            of one that does.
+        urls: addresses of any nodes, as a list or with commas between them; default ``GPUBUF_FLEET``. They are asked in
+            this order until one answers, beginning with the one that answered last.
+        token, timeout, cacert, cert, key, plain_token: as of :class:`gpubuf.Client`. Nodes that do not know the token
+            are reached by way of one that does.
 
     Any thread may use it. It can be used in a ``with`` statement.
     """
 
-    def __init__(self, urls: Union[str, Sequence[str], None] = None, token: Optional[str] = None, *, timeout: float = 120.0,
-                 cacert: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None, plain_token: bool = False) -> None:
+    def __init__(self, urls: Union[str, Sequence[str], None] = None, token: Optional[str] = None, *,
+                 timeout: float = 120.0, cacert: Optional[str] = None, cert: Optional[str] = None,
+                 key: Optional[str] = None, plain_token: bool = False) -> None:
         named = urls if urls is not None else os.environ.get("GPUBUF_FLEET") or ""
         listed = [url for url in named.replace(",", " ").split() if url] if isinstance(named, str) else list(named)
         if not listed:
@@ -66,7 +68,7 @@ class Fleet:
         for node in self._nodes:
             node._transport.close()
 
-    # --- nodes ----------------------------------------------------------------------------------------------------------
+    # --- nodes --------------------------------------------------------------------------------------------------------
 
     def about(self) -> FleetState:
         """What the node that answers is in its fleet."""
@@ -116,11 +118,12 @@ class Fleet:
         """The nodes as Prometheus's http_sd takes them."""
         return cast(List[Target], self._any(lambda node: node._get(path_of("fleet", "targets"))))
 
-    # --- sessions -------------------------------------------------------------------------------------------------------
+    # --- sessions -----------------------------------------------------------------------------------------------------
 
     def sessions(self, node: Optional[str] = None) -> List[FleetSession]:
         """The sessions that are registered, or those of one node."""
-        return cast(List[FleetSession], self._any(lambda asked: asked._all(path_of("fleet", "sessions"), given(node=node))))
+        return cast(List[FleetSession], self._any(lambda asked: asked._all(path_of("fleet", "sessions"),
+                                                                           given(node=node))))
 
     def where(self, name: str) -> Owner:
         """The owner of a session. Raises SessionNotFound only if the directory confirms it."""
@@ -142,35 +145,42 @@ class Fleet:
         self._any(lambda node: node._json("DELETE", path_of("fleet", "tenants", name)))
 
     def copies(self) -> List[Kept]:
-        """What the node that answers keeps of other nodes' sessions. ``Client.sessions.copies`` gives the nodes that keep some of one."""
+        """What the node that answers keeps of other nodes' sessions. ``Client.sessions.copies`` gives the nodes that
+        keep some of one."""
         return cast(List[Kept], self._any(lambda node: node._get(path_of("fleet", "copies")))["items"])
 
     def place(self, name: str, *, select: Optional[Mapping[str, str]] = None, quota: Optional[QuotaGiven] = None,
-              labels: Optional[Mapping[str, str]] = None, idle_ttl_s: Optional[int] = None, durability: Optional[str] = None,
-              spill: Optional[str] = None, priority: Optional[int] = None, on_partition: Optional[str] = None,
-              failover_after_s: Optional[int] = None, replicas: Optional[int] = None, tenant: Optional[str] = None) -> Placed:
+              labels: Optional[Mapping[str, str]] = None, idle_ttl_s: Optional[int] = None,
+              durability: Optional[str] = None, spill: Optional[str] = None, priority: Optional[int] = None,
+              on_partition: Optional[str] = None, failover_after_s: Optional[int] = None,
+              replicas: Optional[int] = None, tenant: Optional[str] = None) -> Placed:
         """Makes a session at a node that has room for its quota, and registers it. ``session`` gives a client of it.
 
         Args:
             select: labels that the node must have.
-            on_partition: what the owner does while it is cut off from the directory: ``serve`` (the default) or ``stop``.
-            failover_after_s, replicas, tenant, quota, labels, idle_ttl_s, durability, spill, priority: as of ``Client.sessions.create``."""
-        body = given(name=name, select=select, quota=quota, labels=labels, idle_ttl_s=idle_ttl_s, durability=durability, spill=spill,
-                     priority=priority, on_partition=on_partition, failover_after_s=failover_after_s, replicas=replicas,
-                     tenant=tenant)
-        placed = cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S), once=True))
+            on_partition: what the owner does while it is cut off from the directory: ``serve`` (the default) or
+                ``stop``.
+            failover_after_s, replicas, tenant, quota, labels, idle_ttl_s, durability, spill, priority: as of
+                ``Client.sessions.create``."""
+        body = given(name=name, select=select, quota=quota, labels=labels, idle_ttl_s=idle_ttl_s, durability=durability,
+                     spill=spill, priority=priority, on_partition=on_partition, failover_after_s=failover_after_s,
+                     replicas=replicas, tenant=tenant)
+        placed = cast(Placed, self._any(lambda node: node._post(path_of("fleet", "sessions"), body, patience=PLACE_S),
+                                        once=True))
         self._epochs.made(name, (placed.get("fleet") or {}).get("epoch") or 0)
         return placed
 
     def move(self, name: str, to: Optional[str] = None, *, select: Optional[Mapping[str, str]] = None) -> Moved:
-        """Brings a session to another node, with pools, streams and buffers, and returns when it is there, which may take minutes. Its owner
-        serves on meanwhile. Writers wait for a moment, five seconds at most, and get SessionMoving; entity tags begin again. Needs scope admin.
+        """Brings a session to another node, with pools, streams and buffers, and returns when it is there, which may
+        take minutes. Its owner serves on meanwhile. Writers wait for a moment, five seconds at most, and get
+        SessionMoving; entity tags begin again. Needs scope admin.
 
         Args:
             to: the node; None: the fleet chooses one that does not drain.
             select: labels that the node must have, without ``to``."""
         path = path_of("fleet", "sessions", name, "move")
-        moved = cast(Moved, self._any(lambda node: node._post(path, given(to=to, select=select), patience=MOVE_S), once=True))
+        moved = cast(Moved, self._any(lambda node: node._post(path, given(to=to, select=select), patience=MOVE_S),
+                                      once=True))
         if "order" in moved:
             there = self._heard(lambda: self.where(name), lambda found: found["node"] == to, MOVE_S, str(to))
             moved = Moved(name=name, node=there["node"], epoch=there["epoch"])
@@ -178,26 +188,29 @@ class Fleet:
         return moved
 
     def take(self, name: str, *, empty: bool = False) -> ListedSession:
-        """Makes a node the owner of a session whose owner is not alive: the first node of this fleet that answers, so that
-        ``Fleet(url).take(name)`` says which it is. The session begins with the copies of sealed buffers that the node has, else empty; if
-        others have some, it raises CopiesRemain unless ``empty`` is true. The former owner sets aside what it has when it is back. Raises NodeAlive
-        if the owner is alive. Needs scope admin."""
+        """Makes a node the owner of a session whose owner is not alive: the first node of this fleet that answers, so
+        that ``Fleet(url).take(name)`` says which it is. The session begins with the copies of sealed buffers that the
+        node has, else empty; if others have some, it raises CopiesRemain unless ``empty`` is true. The former owner
+        sets aside what it has when it is back. Raises NodeAlive if the owner is alive. Needs scope admin."""
         path = path_of("fleet", "sessions", name, "take")
-        taken = cast(ListedSession, self._any(lambda node: node._post(path, given(force=True, empty=empty or None)), once=True))
+        taken = cast(ListedSession, self._any(lambda node: node._post(path, given(force=True, empty=empty or None)),
+                                              once=True))
         self._epochs.rise(name, (taken.get("fleet") or {}).get("epoch") or 0)
         return taken
 
     def delete(self, name: str) -> None:
-        """Takes a session whose owner is not alive out of the directory for good: the owner sets it aside when it is back. Raises NodeAlive if
-        the owner is alive: ``session(name).sessions.delete()`` asks that. Needs scope admin."""
+        """Takes a session whose owner is not alive out of the directory for good: the owner sets it aside when it is
+        back. Raises NodeAlive if the owner is alive: ``session(name).sessions.delete()`` asks that. Needs scope
+        admin."""
         self._any(lambda node: node._json("DELETE", path_of("fleet", "sessions", name), {"force": True}))
 
     def session(self, name: str) -> Client:
-        """A client of the session's owner. It asks the directory again if the owner redirects, is not reached, was superseded, or does not have
-        the session, and makes the request once more; one whose outcome is unknown is repeated only if it reads. Mappings take the UNIX socket of a daemon on this machine."""
+        """A client of the session's owner. It asks the directory again if the owner redirects, is not reached, was
+        superseded, or does not have the session, and makes the request once more; one whose outcome is unknown is
+        repeated only if it reads. Mappings take the UNIX socket of a daemon on this machine."""
         return cast(Client, Client._over(_OwnerTransport(self, name), name, os.environ.get("GPUBUF_SOCKET") or None))
 
-    # --- within ---------------------------------------------------------------------------------------------------------
+    # --- within -------------------------------------------------------------------------------------------------------
 
     def _transport(self, address: Address) -> Transport:
         if self._token is not None and not self._plain:
@@ -207,7 +220,8 @@ class Fleet:
         return transport
 
     def _any(self, ask: Callable[[Asker], T], once: bool = False) -> T:
-        """The answer of the first node that is reached. once: a request that may have been carried out is not repeated."""
+        """The answer of the first node that is reached. once: a request that may have been carried out is not
+        repeated."""
         first, count = self._first, len(self._nodes)
         for i in range(count):
             at = (first + i) % count
@@ -226,8 +240,8 @@ class Fleet:
         return self._nodes[self._first]._transport.address
 
     def _owner(self, name: str) -> Tuple[Optional[Address], bool]:
-        """The address of the session's owner, and whether it takes the token. Without either, requests go by way of the usual node, which
-        redirects."""
+        """The address of the session's owner, and whether it takes the token. Without either, requests go by way of the
+        usual node, which redirects."""
         found = self.where(name)
         url = str(found.get("url") or "").partition("/v1/sessions/")[0]
         if not found.get("owner_alive") or not url:
@@ -273,8 +287,8 @@ class _OwnerTransport(Transport):
                 self.address, self.trust, self._local = address, usual.trust, threading.local()
             self._lost = False
 
-    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None, body: Optional[Sequence[Piece]] = None,
-            progress: Optional[Progress] = None, patience: float = 0) -> Answer:
+    def ask(self, method: str, target: str, headers: Optional[Mapping[str, str]] = None,
+            body: Optional[Sequence[Piece]] = None, progress: Optional[Progress] = None, patience: float = 0) -> Answer:
         if self._lost:
             self._resolve()
         try:

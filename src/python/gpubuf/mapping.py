@@ -22,19 +22,21 @@ from .types import DeviceId, PassedOver
 class Mapping:
     """A mapped buffer; made by :meth:`gpubuf.Client.map`.
 
-    Host memory (way ``memfd``) is accessible by ``numpy.asarray(m)``, ``m.array()`` and every consumer of ``__array_interface__`` or DLPack
-    (``torch.from_dlpack(m)``). Device memory is accessible by ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and every consumer of DLPack or
-    ``__cuda_array_interface__``. The consumer's stream waits on the device for writes that the daemon had queued before. A mapping for
-    reading is read-only: its arrays refuse writes, and a DLPack consumer whose protocol lacks that flag gets BufferError. torch does not
-    support read-only memory. Older versions get that error; newer ones (2.15, for example) ignore the flag, and a write through such a
-    tensor ends the process with SIGSEGV. For torch, map with mode="write", or only read.
+    Host memory (way ``memfd``) is accessible by ``numpy.asarray(m)``, ``m.array()`` and every consumer of
+    ``__array_interface__`` or DLPack (``torch.from_dlpack(m)``). Device memory is accessible by
+    ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and every consumer of DLPack or ``__cuda_array_interface__``. The
+    consumer's stream waits on the device for writes that the daemon had queued before. A mapping for reading is
+    read-only: its arrays refuse writes, and a DLPack consumer whose protocol lacks that flag gets BufferError. torch
+    does not support read-only memory. Older versions get that error; newer ones (2.15, for example) ignore the flag,
+    and a write through such a tensor ends the process with SIGSEGV. For torch, map with mode="write", or only read.
 
-    Host memory can be mapped if its kind is shared, pinned or pageable of the host backend. Device memory can be mapped if its kind is
-    shared or ipc, or if its pool is exportable. Other memory is refused with the reasons (Unsupported); Client.get copies it instead.
+    Host memory can be mapped if its kind is shared, pinned or pageable of the host backend. Device memory can be mapped
+    if its kind is shared or ipc, or if its pool is exportable. Other memory is refused with the reasons (Unsupported);
+    Client.get copies it instead.
 
-    The lease lasts until the ``with`` statement has ended (or :meth:`unmap` was called) and no array uses the memory; arrays made from it
-    remain valid after that. An array made by ``__cuda_array_interface__`` holds the mapping itself. Until the lease ends, the daemon
-    neither frees nor rewrites the bytes. Any thread may use the mapping.
+    The lease lasts until the ``with`` statement has ended (or :meth:`unmap` was called) and no array uses the memory;
+    arrays made from it remain valid after that. An array made by ``__cuda_array_interface__`` holds the mapping itself.
+    Until the lease ends, the daemon neither frees nor rewrites the bytes. Any thread may use the mapping.
 
     Attributes:
         lease, session, buffer: the daemon's names.
@@ -77,7 +79,8 @@ class Mapping:
         self.unmap()
 
     def __reduce__(self) -> Any:
-        raise not_pickled(self, "give the other process the client and the name, and map there (client.map), or send numpy.array(mapping)")
+        raise not_pickled(self, "give the other process the client and the name, and map there (client.map), or send "
+                          "numpy.array(mapping)")
 
     @property
     def readonly(self) -> bool:
@@ -86,21 +89,22 @@ class Mapping:
 
     @property
     def alive(self) -> bool:
-        """True while the daemon keeps the lease. Without the daemon the bytes can still be read here, but no other process shares them."""
+        """True while the daemon keeps the lease. Without the daemon the bytes can still be read here, but no other
+        process shares them."""
         return self._lease.alive
 
     @property
     def current(self) -> bool:
-        """Asks the daemon whether the mapped bytes still are the buffer's content. False if the content was replaced or deleted, the lease
-        was ended, or the daemon cannot be reached."""
+        """Asks the daemon whether the mapped bytes still are the buffer's content. False if the content was replaced or
+        deleted, the lease was ended, or the daemon cannot be reached."""
         found = self._lease.look()
         return found is not None and found.get("state") == "present"
 
     def load(self, source: str, *, source_offset: int = 0, offset: int = 0, nbytes: Optional[int] = None) -> None:
-        """The daemon copies bytes of the buffer ``source`` ("session/buffer", or "buffer" of this session) into the mapped memory at
-        ``offset``: ``nbytes``, or all from ``source_offset`` on. The copy is complete when the call returns. With ``Client.copy`` for the
-        other direction, a pinned buffer serves as a slab that moves bytes without a socket. This must be the only mapping of the buffer;
-        else ``Mapped`` is raised."""
+        """The daemon copies bytes of the buffer ``source`` ("session/buffer", or "buffer" of this session) into the
+        mapped memory at ``offset``: ``nbytes``, or all from ``source_offset`` on. The copy is complete when the call
+        returns. With ``Client.copy`` for the other direction, a pinned buffer serves as a slab that moves bytes without
+        a socket. This must be the only mapping of the buffer; else ``Mapped`` is raised."""
         self._open()
         body: Dict[str, Any] = {"from": source, "from_offset": source_offset, "offset": offset, "in_place": True}
         if nbytes is not None:
@@ -110,8 +114,8 @@ class Mapping:
     def unmap(self) -> bool:
         """Ends the mapping, like the end of the ``with`` statement. Repeated calls have no effect.
 
-        Returns True if the lease has ended. Returns False if arrays still use the memory; then the last of them ends it. Waits for device
-        work that uses the memory."""
+        Returns True if the lease has ended. Returns False if arrays still use the memory; then the last of them ends
+        it. Waits for device work that uses the memory."""
         with self._lock:
             region, self._region = self._region, None
             lent = self._lent
@@ -131,11 +135,11 @@ class Mapping:
     def _host(self) -> memoryview:
         region = self._open()
         if not isinstance(region, HostRegion) or region.view is None:
-            raise BadType(f"{self.session}/{self.buffer} is in device memory, which numpy does not reach; torch.from_dlpack and "
-                            "cupy.asarray do, and Client.get copies it")
+            raise BadType(f"{self.session}/{self.buffer} is in device memory, which numpy does not reach; "
+                          "torch.from_dlpack and cupy.asarray do, and Client.get copies it")
         return region.view
 
-    # --- host memory ----------------------------------------------------------------------------------------------------
+    # --- host memory --------------------------------------------------------------------------------------------------
 
     def array(self) -> Array:
         """The memory as a numpy array; bfloat16 and float8 need ml_dtypes."""
@@ -158,7 +162,7 @@ class Mapping:
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    # --- both -----------------------------------------------------------------------------------------------------------
+    # --- both ---------------------------------------------------------------------------------------------------------
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         """Kind and number of the device: (1, 0) for host memory, (2, n) for CUDA's device n of this process."""
@@ -166,8 +170,8 @@ class Mapping:
 
     def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[Tuple[int, int]] = None,
                    dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
-        """A DLPack capsule. stream: the consumer's stream, which waits on the device for the buffer's queued writes; -1: no wait. copy: True for
-        a copy, which is complete and can be written."""
+        """A DLPack capsule. stream: the consumer's stream, which waits on the device for the buffer's queued writes;
+        -1: no wait. copy: True for a copy, which is complete and can be written."""
         with self._lock:
             region = self._open()
             if dl_device is not None and tuple(dl_device) != region.device:
@@ -178,7 +182,8 @@ class Mapping:
                 raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
             pointer, owner = region.pointer()
             if not copy:
-                capsule = _dlpack.give(owner, pointer, region.device, self.dtype, self.shape, self.readonly, max_version)
+                capsule = _dlpack.give(owner, pointer, region.device, self.dtype, self.shape, self.readonly,
+                                       max_version)
         if copy:
             return self._copied(region, pointer, owner, max_version)
         if isinstance(region, DeviceRegion) and stream != -1:
@@ -188,7 +193,8 @@ class Mapping:
     def _copied(self, region: Region, pointer: int, owner: Any, max_version: Optional[Tuple[int, int]]) -> Any:
         """A capsule over a copy, which the consumer may write."""
         if isinstance(region, DeviceRegion):
-            made: Any = _gpu.copied(_gpu.Tensor(pointer, self.nbytes, self.dtype, self.shape, region.device[1], owner), region.ready)
+            made: Any = _gpu.copied(_gpu.Tensor(pointer, self.nbytes, self.dtype, self.shape, region.device[1], owner),
+                                    region.ready)
             pointer = made.pointer
         else:
             made = owner.copy()
@@ -200,7 +206,7 @@ class Mapping:
         jax = sys.modules["jax"]
         return jax.numpy.asarray(self.array()) if isinstance(self._open(), HostRegion) else jax.dlpack.from_dlpack(self)
 
-    # --- device memory --------------------------------------------------------------------------------------------------
+    # --- device memory ------------------------------------------------------------------------------------------------
 
     @property
     def pointer(self) -> int:
@@ -208,16 +214,17 @@ class Mapping:
         return self._open().pointer()[0]
 
     def wait_on(self, stream: int = 1) -> None:
-        """Makes a CUDA stream wait for writes that were queued before the mapping; 1 is the legacy default stream. Only users of
-        ``pointer`` need it, and only for device memory."""
+        """Makes a CUDA stream wait for writes that were queued before the mapping; 1 is the legacy default stream. Only
+        users of ``pointer`` need it, and only for device memory."""
         region = self._open()
         if isinstance(region, DeviceRegion):
             region.ready(stream)
 
     def finish_on(self, stream: int = 1) -> None:
-        """Says that the work which is queued on a CUDA stream now is this process's last on the memory; 1 is the legacy default stream. The
-        daemon waits for that work before it writes or frees the memory, also if this process ends before. For device memory that was mapped
-        with ``finished_event=True``; host memory needs none, and nothing is done."""
+        """Says that the work which is queued on a CUDA stream now is this process's last on the memory; 1 is the legacy
+        default stream. The daemon waits for that work before it writes or frees the memory, also if this process ends
+        before. For device memory that was mapped with ``finished_event=True``; host memory needs none, and nothing is
+        done."""
         region = self._open()
         if isinstance(region, DeviceRegion):
             region.memory.finish_on(stream)
@@ -232,12 +239,12 @@ class Mapping:
                 raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
             self._lent = True
         region.ready(1)
-        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (region.memory.pointer, self.readonly),
-                "version": 3, "strides": None, "stream": 1}
+        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str,
+                "data": (region.memory.pointer, self.readonly), "version": 3, "strides": None, "stream": 1}
 
 
-def open_mapping(address: Address, token: Optional[str], timeout: float, epochs: Epochs, path: str, body: Fields[str, Any],
-                 wait: Optional[float], access: Sequence[int] = ()) -> Mapping:
+def open_mapping(address: Address, token: Optional[str], timeout: float, epochs: Epochs, path: str,
+                 body: Fields[str, Any], wait: Optional[float], access: Sequence[int] = ()) -> Mapping:
     """Takes a lease and maps the granted memory; access: other devices that are to reach it."""
     lease = Lease(address, token, timeout, epochs)
     lease.ask(path, body, wait)

@@ -13,9 +13,10 @@ from .errors import BadType, not_pickled
 class DeviceArray:
     """An array on a GPU; made by ``Client.get(name, device="cuda:0")``.
 
-    ``torch.from_dlpack(a)``, ``cupy.from_dlpack(a)`` and ``jax.dlpack.from_dlpack(a)`` take it without a copy, and so does every consumer of
-    DLPack or ``__cuda_array_interface__``. It is this process's own memory: later writes of the buffer do not change it. The memory lives as
-    long as this object or an array that was made of it. The bytes are complete; no stream has to wait.
+    ``torch.from_dlpack(a)``, ``cupy.from_dlpack(a)`` and ``jax.dlpack.from_dlpack(a)`` take it without a copy, and so
+    does every consumer of DLPack or ``__cuda_array_interface__``. It is this process's own memory: later writes of the
+    buffer do not change it. The memory lives as long as this object or an array that was made of it. The bytes are
+    complete; no stream has to wait.
 
     Attributes:
         dtype, shape, nbytes: of the array; the dtype by the daemon's name, such as ``bfloat16``.
@@ -33,7 +34,8 @@ class DeviceArray:
         return f"<gpubuf.DeviceArray {self.dtype}{list(self.shape)} on cuda:{self.ordinal}>"
 
     def __reduce__(self) -> Any:
-        raise not_pickled(self, "send array.numpy(), or give the other process the client and the name (client.get, client.map)")
+        raise not_pickled(self, "send array.numpy(), or give the other process the client and the name (client.get, "
+                          "client.map)")
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         """Kind and number of the device: (2, n) for CUDA's device n of this process."""
@@ -43,18 +45,20 @@ class DeviceArray:
                    dl_device: Optional[Tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
         """A DLPack capsule. No stream has to wait, because the bytes are complete."""
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the memory is on DLPack device {self.__dlpack_device__()}, not {tuple(dl_device)}: give device= to Client.get")
+            raise BufferError(f"the memory is on DLPack device {self.__dlpack_device__()}, not {tuple(dl_device)}: "
+                              "give device= to Client.get")
         if stream == 0:
             raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
         tensor = _gpu.copied(self._tensor, lambda _: None) if copy else self._tensor
-        return _dlpack.give(tensor, tensor.pointer, self.__dlpack_device__(), self.dtype, self.shape, False, max_version, bool(copy))
+        return _dlpack.give(tensor, tensor.pointer, self.__dlpack_device__(), self.dtype, self.shape, False,
+                            max_version, bool(copy))
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         if self.dtype not in _dtypes.NUMPY:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
-        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.pointer, False), "version": 3, "strides": None,
-                "stream": None}
+        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.pointer, False), "version": 3,
+                "strides": None, "stream": None}
 
     def torch(self) -> Any:
         """A tensor of torch over this memory, also of float8 types, which torch's DLPack may lack."""

@@ -1,7 +1,7 @@
 """The daemon's answers as typed dictionaries, with the keys that GET /openapi.json describes.
 
-A key that an answer may lack is NotRequired. A newer daemon may send more keys. ``Dict[str, Any]`` is used if the document is large and meant for people or tools: GET /openapi.json has
-all its keys.
+A key that an answer may lack is NotRequired. A newer daemon may send more keys. ``Dict[str, Any]`` is used if the
+document is large and meant for people or tools: GET /openapi.json has all its keys.
 """
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ class Sides(TypedDict):
 
 
 class ListedBuffer(TypedDict):
-    """Named bytes, as a list has them. generation rises with every write. state: ready, partial, lost,
-    or stored if the bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are lost.
-    durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None: no generation is.
-    damaged: True if the bytes on disk were found damaged or missing. spill: where bytes that are not durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
+    """Named bytes, as a list has them. generation rises with every write. state: ready, partial, lost, or stored if the
+    bytes are on disk and not in memory. tier: where a read gets the bytes from: device, host or disk; None if they are
+    lost. durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None: no
+    generation is. damaged: True if the bytes on disk were found damaged or missing. spill: where bytes that are not
+    durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
     alone."""
 
     name: str
@@ -75,9 +76,9 @@ class ListedBuffer(TypedDict):
 
 
 class Buffer(ListedBuffer):
-    """Named bytes. etag is the value for if_match. After put, copy, fill and verify it is the content's tag, else the metadata's, which
-    changes with labels, too. A change accepts either; get accepts the content's. attributes: of info, if they were asked for. copied and
-    way: of a copy."""
+    """Named bytes. etag is the value for if_match. After put, copy, fill and verify it is the content's tag, else the
+    metadata's, which changes with labels, too. A change accepts either; get accepts the content's. attributes: of info,
+    if they were asked for. copied and way: of a copy."""
 
     etag: str
     attributes: NotRequired[Dict[str, Any]]
@@ -86,7 +87,8 @@ class Buffer(ListedBuffer):
 
 
 class Put(Buffer):
-    """A buffer that was put. road: how the bytes went: device, or host. warning: what the bytes seem to be, if not the array that was meant."""
+    """A buffer that was put. road: how the bytes went: device, or host. warning: what the bytes seem to be, if not the
+    array that was meant."""
 
     road: str
     warning: NotRequired[str]
@@ -124,8 +126,9 @@ class DamagedFile(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """The buffers of a session as they were at one moment. state: complete, or incomplete if clients still bring its files; then as_of is
-    None, and session may be. damaged has the first 100 files that the latest scrub or verify of each found so."""
+    """The buffers of a session as they were at one moment. state: complete, or incomplete if clients still bring its
+    files; then as_of is None, and session may be. damaged has the first 100 files that the latest scrub or verify of
+    each found so."""
 
     name: str
     session: Optional[str]
@@ -138,8 +141,8 @@ class Checkpoint(TypedDict):
 
 
 class CheckpointMade(Checkpoint):
-    """A new checkpoint. linked_bytes were on disk already; written_bytes were read and written. skipped has the first 100 of those that were
-    left out."""
+    """A new checkpoint. linked_bytes were on disk already; written_bytes were read and written. skipped has the first
+    100 of those that were left out."""
 
     linked_bytes: int
     written_bytes: int
@@ -154,7 +157,8 @@ class DamagedBuffer(DamagedFile):
 
 
 class CheckpointVerified(TypedDict):
-    """What a reading of a checkpoint's files found. damaged has the first 100 buffers whose files differ or are missing."""
+    """What a reading of a checkpoint's files found. damaged has the first 100 buffers whose files differ or are
+    missing."""
 
     match: bool
     buffers: int
@@ -164,8 +168,8 @@ class CheckpointVerified(TypedDict):
 
 
 class CheckpointRestored(TypedDict):
-    """What was restored. replaced: buffers that were there before; loaded: those whose bytes are in memory. skipped has the first 100 that could
-    not be loaded."""
+    """What was restored. replaced: buffers that were there before; loaded: those whose bytes are in memory. skipped has
+    the first 100 that could not be loaded."""
 
     checkpoint: str
     session: str
@@ -178,7 +182,8 @@ class CheckpointRestored(TypedDict):
 
 
 class Scrub(TypedDict):
-    """A reading of all files to find damage: the one that is running, or the latest. last_ended is None if none ever ended."""
+    """A reading of all files to find damage: the one that is running, or the latest. last_ended is None if none ever
+    ended."""
 
     state: str
     began: Optional[str]
@@ -212,8 +217,8 @@ class Scrubbed(TypedDict):
 
 
 class Storage(TypedDict):
-    """The folder of the bytes of durable buffers. state: ready, full, failed or unavailable, for the reason in error; none if there is no
-    folder. stored_buffers are on disk and not in memory. The counts are since the daemon began."""
+    """The folder of the bytes of durable buffers. state: ready, full, failed or unavailable, for the reason in error;
+    none if there is no folder. stored_buffers are on disk and not in memory. The counts are since the daemon began."""
 
     state: str
     error: Optional[str]
@@ -275,10 +280,10 @@ class Limits(TypedDict):
 
 
 class ListedSession(TypedDict):
-    """A namespace with an owner, as a list has it. Its durability and spill are those of buffers that are made without. Buffers of sessions of a lower priority
-    leave memory first. fleet: of one that is registered, with ``epoch`` and ``on_partition``, and with
-    ``replicas`` and ``holders`` if other nodes are to have copies; of one that was set aside because another node
-    has its name now, with ``superseded`` and the ``epoch`` that it had."""
+    """A namespace with an owner, as a list has it. Its durability and spill are those of buffers that are made without.
+    Buffers of sessions of a lower priority leave memory first. fleet: of one that is registered, with ``epoch`` and
+    ``on_partition``, and with ``replicas`` and ``holders`` if other nodes are to have copies; of one that was set aside
+    because another node has its name now, with ``superseded`` and the ``epoch`` that it had."""
 
     name: str
     labels: Dict[str, str]
@@ -409,7 +414,8 @@ class Device(TypedDict):
 
 
 class Operation(TypedDict):
-    """An asynchronous operation. state: queued, running, done, failed or cancelled. result and problem: not of a list."""
+    """An asynchronous operation. state: queued, running, done, failed or cancelled. result and problem: not of a
+    list."""
 
     id: str
     kind: str
@@ -427,8 +433,9 @@ class Operation(TypedDict):
 
 
 class AuditRecord(TypedDict):
-    """A record of the audit. What does not apply is absent. A refusal that was repeated is one record with a ``count``. An event
-    ``audit.refusals`` stands for ``count`` refusals without a record of their own, ``audit.gap`` for ``count`` records that are missing."""
+    """A record of the audit. What does not apply is absent. A refusal that was repeated is one record with a ``count``.
+    An event ``audit.refusals`` stands for ``count`` refusals without a record of their own, ``audit.gap`` for ``count``
+    records that are missing."""
 
     id: int
     at: str
@@ -530,8 +537,8 @@ class PassedOver(TypedDict):
 
 
 class FleetState(TypedDict):
-    """A daemon within its fleet. state: joined, alone, expired or duplicate; none, and nothing else, without a fleet. fleet_uuid: None if
-    the node does not know it yet."""
+    """A daemon within its fleet. state: joined, alone, expired or duplicate; none, and nothing else, without a fleet.
+    fleet_uuid: None if the node does not know it yet."""
 
     state: str
     since: NotRequired[Optional[str]]
@@ -573,7 +580,8 @@ class Node(TypedDict):
 
 
 class Holder(TypedDict):
-    """A node that keeps copies of a session's sealed buffers. current: it has all. problem: why something did not come; None: nothing."""
+    """A node that keeps copies of a session's sealed buffers. current: it has all. problem: why something did not come;
+    None: nothing."""
 
     node: str
     current: bool
@@ -583,7 +591,8 @@ class Holder(TypedDict):
 
 
 class Tenant(TypedDict):
-    """Sessions of the fleet whose quotas have a limit together. limit_bytes: None: no limit. used_bytes: the sum of the quotas."""
+    """Sessions of the fleet whose quotas have a limit together. limit_bytes: None: no limit. used_bytes: the sum of the
+    quotas."""
 
     name: str
     limit_bytes: Optional[int]
@@ -592,7 +601,8 @@ class Tenant(TypedDict):
 
 
 class Kept(TypedDict):
-    """Copies that a node keeps. owner: the node that has the session. local: the session there in which they are; None: not made yet."""
+    """Copies that a node keeps. owner: the node that has the session. local: the session there in which they are; None:
+    not made yet."""
 
     session: str
     owner: str
@@ -624,8 +634,8 @@ class FleetSession(Registered):
 
 
 class Owner(Registered):
-    """A registered session, and how its owner is reached. url: of the session. stale: the directory is silent, and this is what the
-    node that was asked remembers. absent_s: seconds since which the owner has not been alive."""
+    """A registered session, and how its owner is reached. url: of the session. stale: the directory is silent, and this
+    is what the node that was asked remembers. absent_s: seconds since which the owner has not been alive."""
 
     url: str
     owner_alive: bool
@@ -641,9 +651,10 @@ class Placed(ListedSession):
 
 
 class Moved(TypedDict):
-    """A session that went to another node. former: the ``node`` and ``epoch`` that it had; pulled_bytes: with those that were brought again, as
-    they had changed; rounds: 0 if it was there already; frozen_ms: how long writers waited; skipped: buffers whose bytes the former node had
-    not, the first ones of skipped_buffers, each with ``name`` and ``code``."""
+    """A session that went to another node. former: the ``node`` and ``epoch`` that it had; pulled_bytes: with those
+    that were brought again, as they had changed; rounds: 0 if it was there already; frozen_ms: how long writers waited;
+    skipped: buffers whose bytes the former node had not, the first ones of skipped_buffers, each with ``name`` and
+    ``code``."""
 
     name: str
     node: str
@@ -660,7 +671,8 @@ class Moved(TypedDict):
 
 
 class FleetStats(TypedDict):
-    """Numbers of all nodes. nodes: each with ``node``, ``age_s`` and ``stats``; missing: those that did not answer, with ``why``."""
+    """Numbers of all nodes. nodes: each with ``node``, ``age_s`` and ``stats``; missing: those that did not answer,
+    with ``why``."""
 
     nodes: List[Dict[str, Any]]
     missing: List[Dict[str, str]]
