@@ -11,7 +11,6 @@
 #include "api/auth.h"
 #include "api/context.h"
 #include "api/fleet/ask.h"
-#include "api/fleet/handover.h"
 #include "api/fleet/own.h"
 #include "api/limits.h"
 #include "api/pipeline/conditional.h"

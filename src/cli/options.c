@@ -1,7 +1,6 @@
 /* The command line: the tables of options, commands and their words, made of the .def files, and argv read by them.
  * Every fault is reported here, before a daemon is asked: options that do not exist, values that are not meant,
  * options that the command does not take. Values are not repeated where they may be secrets. */
-#include "cli/options.h"
 
 #include <errno.h>
 #include <getopt.h>

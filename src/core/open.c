@@ -10,9 +10,9 @@
 #include "core/access/keys.h"
 #include "core/buffer/buffer.h"
 #include "core/checkpoint/checkpoint.h"
+#include "core/durable/evict.h"
 #include "core/durable/load.h"
 #include "core/durable/persist.h"
-#include "core/durable/room.h"
 #include "core/durable/scrub.h"
 #include "core/durable/stored.h"
 #include "core/housekeeper.h"
@@ -26,7 +26,6 @@
 #include "core/restore.h"
 #include "core/runtime/runtime.h"
 #include "core/session/session.h"
-#include "core/session/sync.h"
 #include "core/share/lease.h"
 #include "core/transfer/multipart.h"
 

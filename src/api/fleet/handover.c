@@ -1,7 +1,6 @@
 /* Moves a session to another node: POST .../move, which starts the move at the new node, and POST .../handover, by
  * which the new node asks the owner. The owner alone changes the directory, and so decides. The steps run in the API's
  * threads; the fleet's thread answers the transfer. */
-#include "api/fleet/handover.h"
 
 #include <stdlib.h>
 #include <string.h>

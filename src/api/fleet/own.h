@@ -20,4 +20,13 @@ size_t gb_fleet_devices(struct gb_api *api, struct gb_fleet_device *ret);
 /* This node as other nodes see it, without asking the directory. The node is in a fleet. */
 void gb_fleet_self(struct gb_api *api, struct gb_fleet_node *ret);
 
+/* --- transfers to another node ------------------------------------------------------------------------------------ */
+
+struct gb_handovers;
+
+/* NULL when memory is exhausted. */
+struct gb_handovers *gb_handovers_new(void);
+/* After the fleet is closed. NULL is accepted. */
+void gb_handovers_free(struct gb_handovers *handovers);
+
 #endif

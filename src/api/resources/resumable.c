@@ -14,7 +14,6 @@
 #include "api/pipeline/digest.h"
 #include "api/request/query.h"
 #include "api/resources/upload.h"
-#include "api/resources/uploads.h"
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "core/core.h"

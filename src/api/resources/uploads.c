@@ -1,6 +1,5 @@
 /* /v1/sessions/{session}/uploads: one generation of a buffer in several requests. Parts come at any time and in any
  * order; the buffer changes when the upload is completed. resumable.c completes its uploads here too. */
-#include "api/resources/uploads.h"
 
 #include <inttypes.h>
 #include <stdio.h>

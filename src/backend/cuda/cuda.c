@@ -1,6 +1,5 @@
 /* Opening and closing the CUDA backend, and its vtable. backend.c opens it; the other files of this folder have the
  * functions of the vtable. */
-#include "backend/cuda/cuda.h"
 
 #include <errno.h>
 #include <stdio.h>

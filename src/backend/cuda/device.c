@@ -1,6 +1,5 @@
 /* CUDA's driver and devices: capabilities and kinds of memory, the driver's functions, errors, and the processes that
  * open doubtful handles. Nothing links libcuda; its functions are found by name. */
-#include "backend/cuda/device.h"
 
 #include <errno.h>
 #include <fcntl.h>

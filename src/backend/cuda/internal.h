@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "backend/host/arena.h"
+#include "base/error.h"
 
 struct cuda_backend;
 
@@ -316,5 +317,26 @@ int gb_cuda_event_export(struct gb_backend *be, struct gb_event *event, unsigned
 int gb_cuda_import(struct gb_backend *be, const struct gb_import *what, struct gb_location *ret, struct gb_error *err);
 int gb_cuda_import_end(struct gb_backend *be, const struct gb_location *place, struct gb_error *err);
 void gb_cuda_imports_free(struct cuda_backend *be);
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+/* Opens every visible GPU. args must be NULL or empty. ret_note (NULL, or GB_BACKEND_NOTE_SIZE bytes) gets one sentence
+ * for the log, on success and on failure. The program itself starts without a driver: the runtime is linked statically
+ * and searches for one here. Returns 0 or -1. Errors: UNSUPPORTED without a driver or a device. */
+int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
+
+/* --- processes of the backend ------------------------------------------------------------------------------------- */
+
+/* The probe opens another process's pool and pointer. Returns -1 if argv[0] is not that word; see gb_backend_probe. */
+#define GB_CUDA_PROBE "gpubufd-probe"
+int gb_cuda_probe_main(int argc, char **argv);
+
+/* The prober starts probes for a daemon under Landlock: the driver writes the names of its threads into /proc, under
+ * the process's number, which no rule can name before the process exists. */
+#define GB_CUDA_PROBER "gpubufd-prober"
+int gb_cuda_prober_main(int argc, char **argv);
+/* Starts the prober, once, before Landlock's rules are in force and before threads start. The environment keeps its
+ * socket. The prober ends with this process. Returns 0 or -1. */
+int gb_cuda_prober_start(struct gb_error *err);
 
 #endif

@@ -1,7 +1,6 @@
 /* One command on several hosts: --hosts, --group and the nodes of a fleet. Each host is a process of its own, so
  * that one that hangs is killed at its time-out. Its output is kept, and shown with the name of the host before each
  * line when it has ended, in the order of the list. gb_cli_run_hosts() is called by main(). */
-#include "cli/fleet/hosts.h"
 
 #include <errno.h>
 #include <fcntl.h>

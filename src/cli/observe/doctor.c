@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/observe/doctor.h"
 
 #define KERNEL_FILE "/proc/driver/nvidia/version"
 #define NVIDIA 0x10de /* as a vendor on the PCI bus */

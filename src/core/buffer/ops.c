@@ -12,7 +12,7 @@
 #include "core/public/buffer.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
-#include "core/transfer/device_write.h"
+#include "core/transfer/upload.h"
 
 /* --- buffers ------------------------------------------------------------------------------------------------------ */
 

@@ -119,4 +119,24 @@ int gb_checkpoint_manifest(struct gb_core *core, const struct gb_name *name, str
 void gb_checkpoint_skip(struct gb_sweep_skip tell[GB_SWEEP_TOLD], size_t *told, uint64_t *count,
                         const struct gb_name *name, enum gb_code code);
 
+/* --- files of a checkpoint ---------------------------------------------------------------------------------------- */
+
+struct gb_checkpoint_check {
+    struct gb_core *core; /* not NULL: a file that came to this process is not read again */
+    struct gb_disk *disk;
+    const struct gb_manifest *manifest; /* borrowed */
+    struct gb_name name;                /* of the folder */
+    size_t index;                       /* of the file that is read */
+    struct gb_disk_reader *reader;
+    uint64_t at;
+    uint32_t crc;
+    unsigned char *block; /* aligned */
+    unsigned steps;       /* blocks that one step reads; 0: some megabytes */
+};
+
+/* Reads some blocks. Returns 2: more of this file follows; 1: the file `index - 1` is sound; 0: all were read; -1
+ * with CONTENT_DAMAGED, CONTENT_LOST and the like: the file `index - 1` is not. [blocks] */
+int gb_checkpoint_check_step(struct gb_checkpoint_check *check, struct gb_error *err);
+void gb_checkpoint_check_done(struct gb_checkpoint_check *check); /* a zeroed one is accepted */
+
 #endif

@@ -1,6 +1,5 @@
 /* Files of checkpoints: checked, sent to clients, and put by clients. One block is sent or written while others are
  * read. The scrubber and handlers of checkpoints call this. */
-#include "core/checkpoint/files.h"
 
 #include <stdlib.h>
 #include <string.h>

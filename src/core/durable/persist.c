@@ -14,7 +14,7 @@
 #include "core/buffer/batch.h"
 #include "core/buffer/buffer.h"
 #include "core/buffer/transaction.h"
-#include "core/durable/room.h"
+#include "core/durable/evict.h"
 #include "core/durable/stored.h"
 #include "core/memory/alloc.h"
 #include "core/memory/pool.h"

@@ -13,7 +13,6 @@
 #include "core/buffer/buffer.h"
 #include "core/buffer/transaction.h"
 #include "core/checkpoint/checkpoint.h"
-#include "core/checkpoint/files.h"
 #include "core/durable/stored.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"

@@ -269,4 +269,14 @@ void *gb_op_new(size_t size, struct gb_session *session, struct gb_call *call, v
  * success. Tells the housekeeper when the error is that the device is dead. Without locks. */
 void gb_op_end(struct gb_op *op, const struct gb_error *error);
 
+/* --- holds of streams --------------------------------------------------------------------------------------------- */
+
+struct gb_holds;
+
+/* NULL when memory is exhausted. */
+struct gb_holds *gb_holds_new(void);
+
+/* After gb_holds_release and the last lane. NULL is accepted. */
+void gb_holds_free(struct gb_holds *holds);
+
 #endif

@@ -1,6 +1,5 @@
 /* Synchronization and holds of streams. No thread is blocked by a synchronization: it ends with the watches of its
  * events. A hold ends by a thread of its own. Handlers call this. */
-#include "core/session/sync.h"
 
 #include <stdlib.h>
 

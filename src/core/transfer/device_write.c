@@ -1,7 +1,7 @@
 /* Device writes: uploads whose payload the device itself brings, as a copy from another buffer, a fill, or the update
  * of one side of a mirrored buffer. The lane queues the payload, and a call reports the end. Handlers and the core's
  * mirrored buffers call this. */
-#include "core/transfer/device_write.h"
+#include "core/transfer/upload.h"
 
 #include <stdlib.h>
 

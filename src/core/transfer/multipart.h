@@ -9,7 +9,7 @@
 #define GB_CORE_TRANSFER_MULTIPART_H
 
 #include "core/public/upload.h"
-#include "core/transfer/scan.h"
+#include "core/transfer/transfer.h"
 #include "core/transfer/upload.h"
 #include "core/util/sets.h"
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "core/transfer/download.h"
 #include "core/transfer/multipart.h"
 
 static struct gb_part *part_of(struct gb_upload *upload) {

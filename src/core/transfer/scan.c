@@ -1,7 +1,8 @@
 /* Readings of buffers by the core itself, for checksums and digests. A hash reader is a download whose bytes are hashed
  * in turns on a computing lane. A scan is a reading of a buffer as it is now; multipart uploads have readings of their
  * own. */
-#include "core/transfer/scan.h"
+#include "core/transfer/download.h"
+#include "core/transfer/transfer.h"
 
 #include <stdlib.h>
 

@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "cli/fleet/hosts.h"
-#include "cli/observe/doctor.h"
 #include "gb_test.h"
 
 static struct gb_cli_options options;

@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "backend/cuda/device.h"
 #include "backend/cuda/internal.h"
 #include "gb_test.h"
 

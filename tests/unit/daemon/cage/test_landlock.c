@@ -11,7 +11,7 @@
 #include <sys/un.h>
 
 #include "base/process.h"
-#include "daemon/cage/landlock.h"
+#include "daemon/cage/enclose.h"
 #include "unit/daemon/cage/cage_test.h"
 
 static char inside[64];
