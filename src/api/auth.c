@@ -9,6 +9,7 @@
 
 #include "api/context.h"
 #include "base/map.h"
+#include "model/token.h"
 
 /* --- identity ----------------------------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/client.h"
+#include "client/driver.h"
 #include "client/unix_conn.h"
 
 static const struct {

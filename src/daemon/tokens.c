@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "daemon/daemon.h"
+#include "model/token.h"
 
 static int collect(void *arg, const struct gb_token_rec *rec, struct gb_error *err) {
     return gb_token_array_add(arg, rec, err);

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "base/timestamp.h"
+#include "model/token.h"
 
 /* --- found by what one token alone may have ----------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/token.h"
 #include "store/db.h"
 #include "store/store.h"
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/encoding.h"
 #include "base/text.h"
+#include "model/token.h"
 #include "store/audit.h"
 #include "store/db.h"
 #include "store/feed.h"

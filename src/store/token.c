@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/token.h"
 #include "store/audit.h"
 #include "store/db.h"
 #include "store/migrate.h"

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/thread.h"
+#include "model/token.h"
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 

@@ -23,6 +23,7 @@
 #include "core/core.h"
 #include "http/http.h"
 #include "http/message/fields.h"
+#include "model/token.h"
 
 /* --- checkpoints -------------------------------------------------------------------------------------------------- */
 

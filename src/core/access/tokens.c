@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "core/runtime/call.h"
 #include "core/runtime/runtime.h"
+#include "model/token.h"
 
 #define US_PER_S 1000000
 #define WAYS 3 /* to one token, at most */

@@ -10,6 +10,7 @@
 #include "base/json_writer.h"
 #include "daemon/commands/bytes.h"
 #include "daemon/commands/command.h"
+#include "disk/offline.h"
 
 static const struct gb_command_verb verbs[] = {
     {"[--quick] [--json] [OPTION...]",

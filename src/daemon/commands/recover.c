@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "daemon/commands/bytes.h"
 #include "daemon/commands/command.h"
+#include "disk/offline.h"
 
 enum verdict {
     GB_RECOVERABLE,

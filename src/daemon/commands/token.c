@@ -17,6 +17,7 @@
 #include "daemon/commands/command.h"
 #include "daemon/state.h"
 #include "daemon/tokens_file.h"
+#include "model/token.h"
 
 /* --- the list ----------------------------------------------------------------------------------------------------- */
 
