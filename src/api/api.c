@@ -20,7 +20,6 @@
 #include "api/pipeline/redirect.h"
 #include "api/reply.h"
 #include "api/resources/leases.h"
-#include "api/resources/service.h"
 #include "base/hash.h"
 #include "base/json_writer.h"
 #include "base/process.h"

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "api/limits.h"
 #include "base/process.h"
@@ -165,5 +166,24 @@ void gb_metrics_free(struct gb_metrics *metrics); /* NULL is accepted */
 #define GB_ROUTE(method, path, name, body, access, target, reach, key, operation, query) gb_http_handler gb_api_##name;
 #include "api/routes.def"
 #undef GB_ROUTE
+
+/* --- the page ----------------------------------------------------------------------------------------------------- */
+
+struct gb_web_file {
+    const char *name; /* below /ui/ */
+    const char *type; /* media type */
+    const char *tag;  /* entity tag of the plain form, without quotes; the packed form's is this and "-gz" */
+    const unsigned char *plain;
+    size_t plain_len;
+    const unsigned char *packed; /* the same, packed by gzip */
+    size_t packed_len;
+};
+
+extern const struct gb_web_file gb_web_files[];
+extern const size_t gb_web_file_count;
+
+/* The paths of the page: gb_http_server_config.pages. */
+extern const char *const gb_api_pages[];
+extern const size_t gb_api_page_count;
 
 #endif

@@ -1,6 +1,5 @@
 /* The housekeeper: one thread that expires sessions, leases and uploads, takes samples and saves counters, at
  * intervals. It holds no lock across a call of the store or the backend. open.c starts and stops it. */
-#include "core/housekeeper.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,6 @@
 #include "core/durable/persist.h"
 #include "core/durable/scrub.h"
 #include "core/durable/stored.h"
-#include "core/housekeeper.h"
 #include "core/memory/alloc.h"
 #include "core/memory/content.h"
 #include "core/observe/health.h"

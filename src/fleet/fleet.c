@@ -13,8 +13,8 @@
 #include "base/encoding.h"
 #include "base/hash.h"
 #include "base/thread.h"
+#include "fleet/directory.h"
 #include "fleet/find.h"
-#include "fleet/member.h"
 #include "fleet/reconcile.h"
 #include "fleet/state.h"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "fleet/directory.h"
 #include "fleet/find.h"
 #include "fleet/state.h"
 #include "fleet/tenant.h"

@@ -2,7 +2,6 @@
  * adopts the lease, and writes alive/N. Then it renews the lease, reads the records, and publishes its free memory.
  * Losing the lease changes only what other nodes see: no session ends. Runs on the fleet's thread, started by
  * fleet.c. */
-#include "fleet/member.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/hash.h"
+#include "fleet/directory.h"
 #include "fleet/forget.h"
 #include "fleet/reconcile.h"
 #include "fleet/state.h"

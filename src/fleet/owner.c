@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "fleet/directory.h"
 #include "fleet/find.h"
 #include "fleet/forget.h"
 #include "fleet/state.h"

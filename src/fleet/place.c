@@ -1,12 +1,12 @@
 /* Lists the nodes and the sessions of the fleet, and chooses nodes for a new session. Lists are read page by page, with
  * serializable reads. One malformed record never hides the others. The API and fleet/replica ask. */
-#include "fleet/place.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "fleet/directory.h"
 #include "fleet/state.h"
 
 /* Reads all nodes for a job, then runs done, with job->error set if that failed. [the thread] */

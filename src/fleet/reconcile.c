@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fleet/directory.h"
 #include "fleet/find.h"
 #include "fleet/forget.h"
 #include "fleet/state.h"

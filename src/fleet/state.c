@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "fleet/directory.h"
 
 /* --- keys and records --------------------------------------------------------------------------------------------- */
 

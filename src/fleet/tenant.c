@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "fleet/directory.h"
 #include "fleet/state.h"
 #include "model/model.h"
 

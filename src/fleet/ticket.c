@@ -14,6 +14,7 @@
 #include "base/encoding.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "fleet/directory.h"
 #include "fleet/messages.h"
 #include "fleet/state.h"
 

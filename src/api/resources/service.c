@@ -1,6 +1,5 @@
 /* The daemon itself: the root, its state, its description, its pages. Nothing here waits, and the root and the pages
  * need no token. */
-#include "api/resources/service.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The core and its devices, as all folders of the core know them. The parts that folders above own lie behind pointers.
  *
  * Threads: three lanes for each device (util/lane.h), the compute lanes, those for inspection and reports, one
- * housekeeper (core/housekeeper.h), the backend's watch threads, the store's writer, and the callers'.
+ * housekeeper (core/housekeeper.c), the backend's watch threads, the store's writer, and the callers'.
  *
  * Locks, in this order: the sessions' map; one session; one transfer; then the leaves (slots, events, lanes, a pool's
  * numbers, tokens). No lock is held across a call of the backend or the store, nor across a caller's callback. The

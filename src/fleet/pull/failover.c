@@ -1,6 +1,5 @@
 /* Failover: a pull whose source has failed continues at another node that has the session, as the directory says. Only
  * sealed bytes continue; otherwise the pull begins again. pull.c and source.c call this on the threads of a pull. */
-#include "fleet/pull/failover.h"
 
 #include <poll.h>
 #include <stdlib.h>

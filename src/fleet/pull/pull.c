@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "core/runtime/call.h"
-#include "fleet/pull/failover.h"
 #include "fleet/pull/source.h"
 
 struct gb_pull_part {

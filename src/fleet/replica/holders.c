@@ -1,7 +1,6 @@
 /* The owner's side: nodes that keep copies of this node's sessions, how they are chosen, and what they report. The
  * record of a session here lists a holder before the directory does, and until after. The thread "gb-holders" does the
  * work; replica.c runs it, and holders report through the API. */
-#include "fleet/replica/holders.h"
 
 #include <jansson.h>
 #include <stdio.h>

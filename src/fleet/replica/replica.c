@@ -8,7 +8,6 @@
 #include "base/thread.h"
 #include "fleet/arrival/arrival.h"
 #include "fleet/replica/copies.h"
-#include "fleet/replica/holders.h"
 
 #define GATHER_MS 20 /* buffers that are sealed within this time are handled together */
 

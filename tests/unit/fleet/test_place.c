@@ -1,7 +1,7 @@
 /* The choice of a node. */
 #include <string.h>
 
-#include "fleet/place.h"
+#include "fleet/state.h"
 #include "gb_test.h"
 
 static struct gb_error err;

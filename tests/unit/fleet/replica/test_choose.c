@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "fleet/replica/copies.h"
-#include "fleet/replica/holders.h"
 #include "gb_test.h"
 
 static const struct gb_fleet_url lan = {.network = {"lan"}, .url = "http://h"};
