@@ -27,7 +27,7 @@ def used(d):
 
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "backend", "native.def")) as f:
-    TEXTS = dict(re.findall(r'^GB_NATIVE\((\w+), \d+, \w+, "([^"]+)"\)', f.read(), re.M))
+    TEXTS = dict(re.findall(r'^GB_NATIVE\((\w+), \d+, \w+,\s+"([^"]+)"\)', f.read(), re.M))
 assert TEXTS["cudaErrorMemoryAllocation"] == "out of memory"
 
 
