@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures put and get of arrays on a GPU through the Python client against a copy of torch on the device, and prints the ratios.
+"""Measures put and get of arrays on a GPU through the Python client against a copy of torch on the device, and prints
+the ratios.
 
-The sides take turns round by round. A ratio is the median of the rounds' ratios: the time of torch's copy over ours, so that 1 is as fast.
-Needs a GPU, torch, and a daemon that was built with CUDA."""
+The sides take turns round by round. A ratio is the median of the rounds' ratios: the time of torch's copy over ours, so
+that 1 is as fast. Needs a GPU, torch, and a daemon that was built with CUDA."""
 import argparse
 import json
 import os
@@ -27,9 +28,11 @@ START_S = 60
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--daemon", default=os.environ.get("GPUBUFD", "build/gpubufd"), help="the daemon's program (GPUBUFD)")
+    parser.add_argument("--daemon", default=os.environ.get("GPUBUFD", "build/gpubufd"),
+                        help="the daemon's program (GPUBUFD)")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--sizes", default=",".join(str(n // MIB) for n in SIZES), metavar="MIB", help="by comma (%(default)s)")
+    parser.add_argument("--sizes", default=",".join(str(n // MIB) for n in SIZES), metavar="MIB",
+                        help="by comma (%(default)s)")
     parser.add_argument("--out", metavar="FILE", help="the figures as JSON")
     return parser.parse_args()
 
@@ -41,8 +44,9 @@ class Daemon:
         self.folder = tempfile.TemporaryDirectory(prefix="gpubuf-bench-")
         self.socket = os.path.join(self.folder.name, "gpubufd.sock")
         self.log = open(os.path.join(self.folder.name, "log"), "w+")
-        self.process = subprocess.Popen([program, "--backend", "cuda", "--state-dir", self.folder.name, "--socket", self.socket, "--listen",
-                                         "127.0.0.1:0"], stdout=self.log, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen([program, "--backend", "cuda", "--state-dir", self.folder.name, "--socket",
+                                         self.socket, "--listen", "127.0.0.1:0"], stdout=self.log,
+                                        stderr=subprocess.STDOUT)
         end = time.monotonic() + START_S
         while not os.path.exists(self.socket):
             if self.process.poll() is not None or time.monotonic() > end:

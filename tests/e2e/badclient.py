@@ -65,7 +65,8 @@ class Bad:
 
 
 def request(method, target, body=b"", *headers, length=None):
-    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body) if length is None else length}", *headers]
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost", "Content-Length: "
+             f"{len(body) if length is None else length}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -81,17 +82,20 @@ def chunked(target, body, sizes, *headers):
 
 
 class Footprint:
-    """The daemon's resources: descriptors, slots, operations, quotas, memory of pools. A broken client must leave none of them held."""
+    """The daemon's resources: descriptors, slots, operations, quotas, memory of pools. A broken client must leave none
+    of them held."""
 
     def __init__(self, daemon, session):
         self.daemon, self.session = daemon, session
-        samples = [self.now() for _ in range(5) if not time.sleep(0.05)]  # the ends of earlier connections may still be pending
+        # the ends of earlier connections may still be pending
+        samples = [self.now() for _ in range(5) if not time.sleep(0.05)]
         self.before = {**samples[-1], "descriptors": min(x["descriptors"] for x in samples)}
 
     def now(self):
         s = self.daemon.stats()
         return {"descriptors": len(os.listdir(f"/proc/{self.daemon.process.pid}/fd")), "free slots": s["slots"]["free"],
-                "running": s["running"], "buffers": s["buffers"], "used": [p["used_bytes"] for p in s["pools"] if "session" not in p]}
+                "running": s["running"], "buffers": s["buffers"], "used": [p["used_bytes"] for p in s["pools"]
+                                                                           if "session" not in p]}
 
     def open(self):
         """The daemon's descriptors; a socket is shown with its line in the system's table of connections."""

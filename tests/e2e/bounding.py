@@ -1,5 +1,5 @@
-"""Clients at addresses of their own: all of 127.0.0.0/8 is this machine, and each address of it is another client of a daemon with
---bound-local."""
+"""Clients at addresses of their own: all of 127.0.0.0/8 is this machine, and each address of it is another client of a
+daemon with --bound-local."""
 import socket
 import struct
 
@@ -32,7 +32,8 @@ def proxy_1(source):
 
 
 def proxy_2(source, extra=b""):
-    block = socket.inet_pton(socket.AF_INET, source) + socket.inet_pton(socket.AF_INET, "192.0.2.99") + struct.pack("!HH", 4711, 80) + extra
+    block = (socket.inet_pton(socket.AF_INET, source) + socket.inet_pton(socket.AF_INET, "192.0.2.99")
+             + struct.pack("!HH", 4711, 80) + extra)
     return SIGNATURE + struct.pack("!BBH", 0x21, 0x11, len(block)) + block
 
 

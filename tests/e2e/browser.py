@@ -30,14 +30,15 @@ class Browser:
         self.folder = tempfile.mkdtemp(prefix="gbe-chromium-")
         theirs_in, self.out = os.pipe()
         self.into, theirs_out = os.pipe()
-        args = [path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--mute-audio",
-                "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-                "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"]
+        args = [path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+                "--mute-audio", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+                "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"]
         # The browser reads from descriptor 3 and writes to 4.
         shell = f'exec 3<&{theirs_in} 4>&{theirs_out}; exec "$@"'
         self.log = open(os.path.join(self.folder, "stderr"), "wb")
-        self.process = subprocess.Popen(["bash", "-c", shell, "bash", *args], pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL,
-                                        stdout=self.log, stderr=self.log, env={**os.environ, "HOME": self.folder})
+        self.process = subprocess.Popen(["bash", "-c", shell, "bash", *args], pass_fds=(theirs_in, theirs_out),
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        env={**os.environ, "HOME": self.folder})
         os.close(theirs_in)
         os.close(theirs_out)
         self.buffer, self.number, self.replies, self.pages = b"", 0, {}, {}
@@ -96,7 +97,8 @@ class Browser:
 
 
 class Page:
-    """One tab with its own storage. complaints: errors of the console, exceptions, and violations of the content policy."""
+    """One tab with its own storage. complaints: errors of the console, exceptions, and violations of the content
+    policy."""
 
     def __init__(self, browser, url, width, height, dark=False, phone=False):
         self.browser, self.complaints, self.urls = browser, [], []
@@ -107,14 +109,17 @@ class Page:
         for domain in ("Page", "Runtime", "Log", "DOM", "Network"):
             self.call(domain + ".enable")
         self.size(width, height, phone)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
-        self.call("Page.addScriptToEvaluateOnNewDocument", source="window.forbidden = []; addEventListener('securitypolicyviolation', "
-                  "(e) => window.forbidden.push(`${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`));")
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme",
+                                                           "value": "dark" if dark else "light"}])
+        self.call("Page.addScriptToEvaluateOnNewDocument", source="window.forbidden = []; "
+                  "addEventListener('securitypolicyviolation', (e) => window.forbidden.push(`${e.violatedDirective} "
+                  "${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`));")
         self.open(url)
 
     def open(self, url):
         self.call("Page.navigate", url=url)
-        self.until("the page is loaded", f"location.href.startsWith({json.dumps(url)}) && document.readyState === 'complete'")
+        self.until("the page is loaded", f"location.href.startsWith({json.dumps(url)}) && document.readyState === "
+                   "'complete'")
 
     def call(self, method, **params):
         return self.browser.call(method, self.session, **params)
@@ -135,7 +140,8 @@ class Page:
 
     def js(self, expression):
         """The value of an expression of JavaScript, awaited."""
-        r = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True, userGesture=True)
+        r = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True,
+                      userGesture=True)
         assert "exceptionDetails" not in r, (expression, r["exceptionDetails"])
         return r["result"].get("value")
 
@@ -147,8 +153,9 @@ class Page:
 
     def click(self, selector):
         """Clicks with the mouse in the middle of the element."""
-        box = self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
-                      " const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()")
+        box = self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: "
+                      f"'center'}}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / "
+                      f"2]; }})()")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 
@@ -158,8 +165,8 @@ class Page:
     def key(self, name, code=0, text=None, modifiers=0):
         more = {"text": text} if text else {}
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, modifiers=modifiers,
-                      **(more if kind == "keyDown" else {}))
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code,
+                      modifiers=modifiers, **(more if kind == "keyDown" else {}))
 
     def fill(self, selector, text):
         self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.focus(); e.value = ''; }})()")

@@ -11,7 +11,8 @@ except ImportError:  # then only the statuses are checked
 class Interface:
     def __init__(self, document):
         self.document = document
-        self.paths = [(re.compile(re.sub(r"{\w+}", "[^/]+", re.escape(p).replace(r"\{", "{").replace(r"\}", "}")) + "$"), p)
+        self.paths = [(re.compile(re.sub(r"{\w+}", "[^/]+", re.escape(p).replace(r"\{", "{").replace(r"\}", "}"))
+                                  + "$"), p)
                       for p in document["paths"]]
         self.validators = {}
 
@@ -79,8 +80,8 @@ def interface(daemon):
 
 
 class Session:
-    """A session of a daemon. Paths are relative to it; every reply is compared with the interface. All requests use one connection, so that
-    a download has released its buffer when the daemon reads the next request."""
+    """A session of a daemon. Paths are relative to it; every reply is compared with the interface. All requests use one
+    connection, so that a download has released its buffer when the daemon reads the next request."""
 
     def __init__(self, daemon, name="default", token=None):
         self.daemon, self.name, self.client = daemon, name, daemon.client(token)

@@ -20,8 +20,8 @@ _outcomes = {}
 
 
 def own_basetemp(config):
-    """A folder of this run's own: whenever a pytest begins it closes /tmp/pytest-of-USER to other users, and with it the folders that
-    tests of another run have opened to them. It is left where a test failed."""
+    """A folder of this run's own: whenever a pytest begins it closes /tmp/pytest-of-USER to other users, and with it
+    the folders that tests of another run have opened to them. It is left where a test failed."""
     if not config.option.basetemp:
         folder = tempfile.mkdtemp(prefix="gbe-pytest-")
         config.option.basetemp = os.path.join(folder, "tmp")

@@ -24,7 +24,8 @@ def line_of(pipe, patience_s=PATIENCE_S):
                 continue
             if readable:
                 break
-            assert select.select([reader], [], [], max(0, end - time.monotonic()))[0], f"no line within {patience_s} s, only {line!r}"
+            assert select.select([reader], [], [], max(0, end - time.monotonic()))[0], (f"no line within {patience_s} "
+                                                                                        f"s, only {line!r}")
     finally:
         os.set_blocking(reader.fileno(), True)
     return line if reader is pipe else line.decode()

@@ -29,9 +29,9 @@ class Etcd:
     def start(self):
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
-                ["etcd", "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url, "--advertise-client-urls",
-                 self.url, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer, "--initial-cluster",
-                 "default=" + self.peer], stdout=log, stderr=log)
+                ["etcd", "--data-dir", os.path.join(self.folder, "data"), "--listen-client-urls", self.url,
+                 "--advertise-client-urls", self.url, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls",
+                 self.peer, "--initial-cluster", "default=" + self.peer], stdout=log, stderr=log)
         until("etcd answers", self.healthy)
 
     def healthy(self):

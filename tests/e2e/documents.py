@@ -1,9 +1,9 @@
 """Markdown as the tests of the documents read it: its fenced blocks, a shell that runs them, its links and anchors.
 
-Blocks of `console`, `sh` and `python` are run, all those of one document in order, in one folder and one bash:
-  console  commands stand behind "$ ", their further lines behind "> "; what lies below is what they print, and "..." is any text
-  sh       is run as it stands and must not fail; a block of `text` right below it is what it prints
-  python   the same, by python3
+Blocks of `console`, `sh` and `python` are run, all those of one document in order, in one folder and one bash: console
+  commands stand behind "$ ", their further lines behind "> "; what lies below is what they print, and "..." is any text
+  sh       is run as it stands and must not fail; a block of `text` right below it is what it prints python   the same,
+  by python3
 <!-- not run: WHY --> above a block keeps it from being run. Every other language is only shown.
 """
 import os
@@ -102,8 +102,9 @@ class Shell:
 
     def __init__(self, folder, environment):
         read_end, self.commands = os.pipe()
-        self.process = subprocess.Popen(["bash", "-c", self.LOOP.format(read_end)], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=(read_end,), start_new_session=True)
+        self.process = subprocess.Popen(["bash", "-c", self.LOOP.format(read_end)], cwd=folder, env=environment,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        pass_fds=(read_end,), start_new_session=True)
         os.close(read_end)
 
     def run(self, command):
@@ -111,7 +112,8 @@ class Shell:
         os.write(self.commands, command.encode() + b"\0")
         output, end = b"", time.monotonic() + PATIENCE_S
         while output.count(b"\0") < 2:
-            assert select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0], f"no end of: {command}"
+            assert select.select([self.process.stdout], [], [],
+                                 max(0, end - time.monotonic()))[0], f"no end of: {command}"
             data = os.read(self.process.stdout.fileno(), 1 << 16)
             assert data, f"the shell has ended before: {command}"
             output += data

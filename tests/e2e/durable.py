@@ -52,7 +52,7 @@ def memory(d, name, session="default"):
     return body
 
 
-# --- the folder ---------------------------------------------------------------------------------------------------------
+# --- the folder -------------------------------------------------------------------------------------------------------
 
 
 def folder_of(state):
@@ -78,14 +78,16 @@ def aside(state, where="orphans"):
 
 
 def rows(state):
-    """{(buffer's id, generation, tag): bytes} of the rows whose bytes are in a file, and those whose bytes they have themselves."""
+    """{(buffer's id, generation, tag): bytes} of the rows whose bytes are in a file, and those whose bytes they have
+    themselves."""
     found = select(state, "select buffer_id, file_generation, file_tag, bytes, data is null from stored")
     return {r[:3]: r[3] for r in found if r[4]}, {r[:3]: r[3] for r in found if not r[4]}
 
 
 def select(state, sql, *values, write=False):
     mode = "rw" if write else "ro"
-    with contextlib.closing(sqlite3.connect(f"file:{state}/gpubufd.db?mode={mode}", uri=True, timeout=PATIENCE_S)) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{state}/gpubufd.db?mode={mode}", uri=True,
+                                            timeout=PATIENCE_S)) as db:
         found = db.execute(sql, values).fetchall()
         db.commit()
         return found
@@ -127,7 +129,7 @@ def becomes_tidy(state):
         raise AssertionError(last) from None
 
 
-# --- what there is ------------------------------------------------------------------------------------------------------
+# --- what there is ----------------------------------------------------------------------------------------------------
 
 
 def found(d, oracle=None):
@@ -150,7 +152,7 @@ def found(d, oracle=None):
     return states, contents
 
 
-# --- the end of a daemon ------------------------------------------------------------------------------------------------
+# --- the end of a daemon ----------------------------------------------------------------------------------------------
 
 SHIM = r"""
 /* Syncs of files whose path has $SHIM_PATH in it: $SHIM_DO is "skip" (they are none), or "kill" or "fail" at the $SHIM_AT-th.

@@ -1,10 +1,11 @@
 """What buffers may have after a restart, told from what was sent and what was acknowledged, and nothing else.
 
-A state is what one name has: its bytes by their SHA-256 (None: lost), its durability, its labels and whether it is sealed; GONE where
-there is no such buffer. A request says beforehand which states it leads to. Whatever becomes of it, after a restart each name has its last
-acknowledged state or that of a request that was never answered; one request of several names that says it is atomic has led to all of its
-states or to none. What a buffer with durability "behind" had since it was last known to be on disk may come back instead, and a buffer with
-"none" is lost. An entity tag names the same bytes for ever."""
+A state is what one name has: its bytes by their SHA-256 (None: lost), its durability, its labels and whether it is
+sealed; GONE where there is no such buffer. A request says beforehand which states it leads to. Whatever becomes of it,
+after a restart each name has its last acknowledged state or that of a request that was never answered; one request of
+several names that says it is atomic has led to all of its states or to none. What a buffer with durability "behind" had
+since it was last known to be on disk may come back instead, and a buffer with "none" is lost. An entity tag names the
+same bytes for ever."""
 import hashlib
 import threading
 from dataclasses import dataclass, replace
@@ -58,7 +59,8 @@ def described(state):
 
 
 class Request:
-    """changes: {name: its state if the request is carried out}. Without a word of how it ended it may or may not have been."""
+    """changes: {name: its state if the request is carried out}. Without a word of how it ended it may or may not have
+    been."""
 
     def __init__(self, oracle, changes, atomic):
         self.oracle, self.changes, self.atomic = oracle, changes, atomic
@@ -108,7 +110,8 @@ class Oracle:
                 self.faults.append(f"the tag {tag} named {self.tags[tag][:8]} and names {sha[:8]} now")
 
     def restarted(self, found, power=False):
-        """found: {name: state} of all buffers that there are. Notes what must not be, and continues from what there is."""
+        """found: {name: state} of all buffers that there are. Notes what must not be, and continues from what there
+        is."""
         for name in sorted({*self.states, *found, *(n for r in self.open for n in r.changes)}):
             self.check(name, found.get(name, GONE), power)
         for r in self.open:

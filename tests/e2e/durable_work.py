@@ -1,4 +1,5 @@
-"""Clients that change durable buffers until the daemon dies, and tell an oracle what they sent and what was acknowledged."""
+"""Clients that change durable buffers until the daemon dies, and tell an oracle what they sent and what was
+acknowledged."""
 import http.client
 import json
 import random
@@ -19,7 +20,8 @@ class Died(Exception):
 
 
 class Worker(threading.Thread):
-    """Works in the sessions kN and tN, which are its own. kinds: what it may do; size: of all buffers; steps: how many it takes."""
+    """Works in the sessions kN and tN, which are its own. kinds: what it may do; size: of all buffers; steps: how many
+    it takes."""
 
     def __init__(self, d, oracle, number, contents=(), kinds=None, size=None, steps=None, seed=0):
         super().__init__()
@@ -46,7 +48,7 @@ class Worker(threading.Thread):
         KINDS[kind](self)
         self.done += 1
 
-    # --- requests ---------------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def ask(self, method, target, body=None, headers=None):
         try:
@@ -90,9 +92,10 @@ class Worker(threading.Thread):
         old = self.state(name)
         if old is GONE:
             return data, successor(GONE, digest(data), durability or "sync", labels or ())
-        return data, successor(old, digest(data), durability or old.durability, old.labels if labels is None else labels)
+        return data, successor(old, digest(data), durability or old.durability,
+                               old.labels if labels is None else labels)
 
-    # --- what there is to work on -----------------------------------------------------------------------------------------
+    # --- what there is to work on -------------------------------------------------------------------------------------
 
     def any_size(self):
         return self.size or self.rng.choice(SIZES[:2] * 3 + SIZES[2:])
@@ -118,7 +121,7 @@ class Worker(threading.Thread):
     def path(self, name):
         return path_of(name, self.session)
 
-    # --- the kinds --------------------------------------------------------------------------------------------------------
+    # --- the kinds ----------------------------------------------------------------------------------------------------
 
     def do_new(self):
         name = f"n{self.rng.randrange(100)}"
@@ -137,7 +140,8 @@ class Worker(threading.Thread):
         part = self.fresh(self.rng.choice((1, 300, len(old) // 2 + 1)))
         at = self.rng.randrange(len(old) - len(part) + 1)
         data = old[:at] + part + old[at + len(part):]
-        self.change({name: self.follows(name, data)}, "PATCH", DATA.format(self.session, name) + f"?offset={at}{query}", part)
+        self.change({name: self.follows(name, data)}, "PATCH", DATA.format(self.session, name) + f"?offset={at}{query}",
+                    part)
 
     def do_patch(self):
         self.overwrite("")
@@ -152,13 +156,15 @@ class Worker(threading.Thread):
         data = bytearray(old)
         part = self.fresh(len(range(3, len(old), step)))
         data[3::step] = part
-        self.change({name: self.follows(name, bytes(data))}, "PUT", DATA.format(self.session, name) + f"?slice=3::{step}", part)
+        self.change({name: self.follows(name, bytes(data))}, "PUT", DATA.format(self.session, name)
+                    + f"?slice=3::{step}", part)
 
     def do_copy(self):
         name = self.there()
         data = self.contents[self.key(name)]
         to = f"c{self.rng.randrange(2)}"
-        if self.state(to) is not GONE and self.key(to) in self.contents and len(self.contents[self.key(to)]) != len(data):
+        if (self.state(to) is not GONE and self.key(to) in self.contents and len(self.contents[self.key(to)])
+            != len(data)):
             self.delete(to)
         self.change({to: self.follows(to, data)}, "POST", self.path(to) + "/copy", {"from": name})
 
@@ -167,7 +173,8 @@ class Worker(threading.Thread):
         old = self.contents[self.key(name)]
         at, n, value = self.rng.randrange(len(old) // 2), self.rng.randrange(1, len(old) // 2), self.rng.randrange(256)
         data = old[:at] + bytes([value]) * n + old[at + n:]
-        self.change({name: self.follows(name, data)}, "POST", self.path(name) + "/fill", {"pattern": value, "width": 1, "offset": at, "bytes": n})
+        self.change({name: self.follows(name, data)}, "POST", self.path(name) + "/fill",
+                    {"pattern": value, "width": 1, "offset": at, "bytes": n})
 
     def do_tensors(self):
         sizes = {f"w{i}": self.rng.choice((10, 1000, SIZES[1])) for i in range(TENSORS)}
@@ -179,8 +186,9 @@ class Worker(threading.Thread):
             header[n] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
             at += len(data)
         text = json.dumps(header).encode()
-        self.change({n: self.follows(n, data) for n, data in tensors.items()}, "PUT", f"/v1/sessions/{self.session}/tensors",
-                    struct.pack("<Q", len(text)) + text + b"".join(tensors.values()), atomic=True)
+        self.change({n: self.follows(n, data) for n, data in tensors.items()}, "PUT",
+                    f"/v1/sessions/{self.session}/tensors", struct.pack("<Q", len(text)) + text
+                    + b"".join(tensors.values()), atomic=True)
 
     def do_batch(self):
         a, b = self.there(), f"b{self.rng.randrange(2)}"
@@ -190,8 +198,10 @@ class Worker(threading.Thread):
         r = self.ask("POST", self.path(a) + "/load", {})
         assert r.status == 200, r
         filled = bytes([7]) * len(data)
-        r = self.change({a: self.follows(a, filled), b: self.follows(b, data)}, "POST", f"/v1/sessions/{self.session}/batch",
-                        {"operations": [{"op": "copy", "buffer": b, "from": a}, {"op": "fill", "buffer": a, "pattern": 7}]})
+        r = self.change({a: self.follows(a, filled), b: self.follows(b, data)}, "POST",
+                        f"/v1/sessions/{self.session}/batch", {"operations": [{"op": "copy", "buffer": b, "from": a},
+                                                                              {"op": "fill", "buffer": a,
+                                                                               "pattern": 7}]})
         assert r.json()["failed"] == 0, r.body
 
     def do_complete(self):
@@ -209,7 +219,8 @@ class Worker(threading.Thread):
         name = self.name("u")
         data = self.fresh(self.any_size())
         half = len(data) // 2
-        r = self.ask("PUT", DATA.format(self.session, name), data[:half], {"Upload-Complete": "?0", "Upload-Length": str(len(data))})
+        r = self.ask("PUT", DATA.format(self.session, name), data[:half],
+                     {"Upload-Complete": "?0", "Upload-Length": str(len(data))})
         assert r.status == 201, r
         self.change({name: self.follows(name, data)}, "PATCH", r.headers["Location"], data[half:],
                     {"Content-Type": "application/partial-upload", "Upload-Offset": str(half), "Upload-Complete": "?1"})
@@ -218,7 +229,8 @@ class Worker(threading.Thread):
         name, data = "m", self.fresh(self.size or SIZES[1])
         query = "" if self.state(name) is not GONE else "?mirrored=true&durability=sync"
         self.change({name: self.follows(name, data)}, "PUT", DATA.format(self.session, name) + query, data)
-        self.change({name: self.follows(name, data)}, "POST", self.path(name) + "/sync", {"to": self.rng.choice(("host", "device"))})
+        self.change({name: self.follows(name, data)}, "POST", self.path(name) + "/sync",
+                    {"to": self.rng.choice(("host", "device"))})
 
     def do_durability(self):
         name = self.there("d")
@@ -244,7 +256,8 @@ class Worker(threading.Thread):
         name = self.there()
         value = str(self.rng.randrange(1000))
         data = self.contents[self.key(name)]
-        self.change({name: self.follows(name, data, labels=(("v", value),))}, "PATCH", self.path(name), {"labels": {"v": value}})
+        self.change({name: self.follows(name, data, labels=(("v", value),))}, "PATCH", self.path(name),
+                    {"labels": {"v": value}})
 
     def delete(self, name):
         self.change({name: (GONE, GONE)}, "DELETE", self.path(name))

@@ -26,15 +26,15 @@ def etcd_program():
 
 def token(state, *args):
     """What "gpubufd token" prints for the daemon with that state folder, which need not run."""
-    run = subprocess.run([os.path.join(os.path.dirname(program()), "gpubufd"), "token", *args, "--state-dir", state], capture_output=True,
-                         text=True, timeout=PATIENCE_S, env=environment())
+    run = subprocess.run([os.path.join(os.path.dirname(program()), "gpubufd"), "token", *args, "--state-dir", state],
+                         capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
 
 
 class Etcd:
-    """One member, whose data stay over a kill and a start, for which they need not be on the disk. peers: the URLs of all members by
-    their names; without them it is the only one."""
+    """One member, whose data stay over a kill and a start, for which they need not be on the disk. peers: the URLs of
+    all members by their names; without them it is the only one."""
 
     scheme, options = "http", ()
 
@@ -50,9 +50,10 @@ class Etcd:
         peer = self.peers[self.name]
         with open(os.path.join(self.folder, "log"), "ab") as log:
             self.process = subprocess.Popen(
-                [etcd_program(), "--unsafe-no-fsync", "--name", self.name, "--data-dir", self.data, "--listen-client-urls", self.url,
-                 "--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", ",".join(f"{name}={url}" for name, url in self.peers.items()), *self.options], stdout=log, stderr=log)
+                [etcd_program(), "--unsafe-no-fsync", "--name", self.name, "--data-dir", self.data,
+                 "--listen-client-urls", self.url, "--advertise-client-urls", self.url, "--listen-peer-urls", peer,
+                 "--initial-advertise-peer-urls", peer, "--initial-cluster",
+                 ",".join(f"{name}={url}" for name, url in self.peers.items()), *self.options], stdout=log, stderr=log)
 
     def start(self):
         self.launch()
@@ -79,8 +80,8 @@ class Etcd:
 
 
 def etcdctl(*args):
-    run = subprocess.run([os.path.join(os.path.dirname(etcd_program()), "etcdctl"), *args], env={**os.environ, "ETCDCTL_API": "3"},
-                         capture_output=True, text=True)
+    run = subprocess.run([os.path.join(os.path.dirname(etcd_program()), "etcdctl"), *args],
+                         env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -110,8 +111,9 @@ class Saves:
             shutil.copytree(path, self.etcd.data)
             return
         peer = self.etcd.peers[self.etcd.name]
-        etcdctl("snapshot", "restore", path, "--data-dir", self.etcd.data, "--name", self.etcd.name, "--initial-cluster",
-                f"{self.etcd.name}={peer}", "--initial-advertise-peer-urls", peer, "--initial-cluster-token", token)
+        etcdctl("snapshot", "restore", path, "--data-dir", self.etcd.data, "--name", self.etcd.name,
+                "--initial-cluster", f"{self.etcd.name}={peer}", "--initial-advertise-peer-urls", peer,
+                "--initial-cluster-token", token)
 
 
 class Nodes:
@@ -133,8 +135,8 @@ class Nodes:
             raise
 
     def start(self, name):
-        self.daemons[name] = Daemon("host:bytes=256M", "--fleet", "etcd:" + self.etcd.url, "--fleet-node", name, "--fleet-label",
-                                    "site=" + name, "--fleet-ttl", str(TTL_S), state=self.states[name])
+        self.daemons[name] = Daemon("host:bytes=256M", "--fleet", "etcd:" + self.etcd.url, "--fleet-node", name,
+                                    "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S), state=self.states[name])
 
     def __getitem__(self, name):
         return self.daemons[name]
@@ -148,7 +150,8 @@ class Nodes:
 
     def fleet_cli(self, session=None, names="abc"):
         """gpubuf with GPUBUF_FLEET, and the token of the first."""
-        return Cli(None, session, GPUBUF_FLEET=",".join(map(self.url, names)), **({"GPUBUF_TOKEN": self.tokens[names[0]]} if self.tokens else {}))
+        return Cli(None, session, GPUBUF_FLEET=",".join(map(self.url, names)),
+                   **({"GPUBUF_TOKEN": self.tokens[names[0]]} if self.tokens else {}))
 
     def state_of(self, name):
         return self.cli(name).json("fleet")["state"]

@@ -1,4 +1,5 @@
-"""Nodes of a fleet that answer as gpubufd does to what its clients ask, and no more: redirects with tickets, look-ups, refusals."""
+"""Nodes of a fleet that answer as gpubufd does to what its clients ask, and no more: redirects with tickets, look-ups,
+refusals."""
 import json
 import os
 import secrets
@@ -53,8 +54,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def problem(self, status, code, detail="of the test", headers=(), **more):
-        self.reply(status, {"type": "urn:gpubuf:error:" + code, "title": code, "status": status, "code": code, "detail": detail,
-                            "retryable": status in (503, 507), "request_id": "r", **more}, {**dict(headers), "Connection": "close"})
+        self.reply(status, {"type": "urn:gpubuf:error:" + code, "title": code, "status": status, "code": code,
+                            "detail": detail, "retryable": status in (503, 507), "request_id": "r", **more},
+                   {**dict(headers), "Connection": "close"})
         self.close_connection = True
 
     def take_body(self):
@@ -96,8 +98,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.fleet_route(way[2:], query)
         if way[:2] == ["v1", "sessions"] and len(way) > 2:
             return self.session_route(request, way[2], way[3:], parts)
-        return self.reply(200, {"version": "0.1.0", "backend": {"name": "host"}, "started_at": "2026-11-25T20:00:00Z", "items": [],
-                                "next_cursor": None})
+        return self.reply(200, {"version": "0.1.0", "backend": {"name": "host"}, "started_at": "2026-11-25T20:00:00Z",
+                                "items": [], "next_cursor": None})
 
     def redirect(self, to, parts):
         ticket = secrets.token_hex(8)
@@ -105,7 +107,8 @@ class Handler(BaseHTTPRequestHandler):
         own = [pair for pair in parts.query.split("&") if pair and pair.partition("=")[0] not in ("via", "ticket")]
         query = "&".join([*own, "via=1.1", f"ticket={ticket}"])
         self.reply(307, {"node": to.name, "url": to.url, "epoch": 1},
-                   {"Location": f"{to.url}{parts.path}?{query}", "Cache-Control": "no-store", "Gpubuf-Owner": to.name, "Connection": "close"})
+                   {"Location": f"{to.url}{parts.path}?{query}", "Cache-Control": "no-store", "Gpubuf-Owner": to.name,
+                    "Connection": "close"})
         self.close_connection = True
         self.wfile.flush()
 
@@ -118,8 +121,9 @@ class Handler(BaseHTTPRequestHandler):
         if not way and node.lonely:
             return self.reply(200, {"state": "none"})
         if not way:
-            return self.reply(200, {"state": node.state, "since": "2026-11-25T20:00:00Z", "why": node.why, "fleet": "main", "node": node.name,
-                                    "uuid": "1", "incarnation": 1, "cluster_id": "7", "urls": node.urls(), "labels": node.labels,
+            return self.reply(200, {"state": node.state, "since": "2026-11-25T20:00:00Z", "why": node.why,
+                                    "fleet": "main", "node": node.name, "uuid": "1", "incarnation": 1,
+                                    "cluster_id": "7", "urls": node.urls(), "labels": node.labels,
                                     "draining": node.draining, "fleet_uuid": node.fleet_uuid})
         if way == ["nodes"]:
             return self.reply(200, {"items": [n.record() for n in fleet.nodes.values()]})
@@ -140,7 +144,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(200, named.record())
         if way == ["sessions"] and self.command == "POST":
             body = json.loads(self.take_body())
-            fits = [n for n in fleet.nodes.values() if n.alive and (body.get("select") or {}).items() <= n.labels.items()]
+            fits = [n for n in fleet.nodes.values() if n.alive and (body.get("select") or {}).items()
+                    <= n.labels.items()]
             if not fits:
                 return self.problem(507, "no_node_fits", "3 nodes: 3 have other labels")
             if body["name"] in fleet.sessions:
@@ -148,29 +153,34 @@ class Handler(BaseHTTPRequestHandler):
             owner = fits[0]
             fleet.sessions[body["name"]] = owner
             fleet.placed.append(body)
-            return self.reply(201, {"name": body["name"], "labels": body.get("labels") or {}, "quota": body.get("quota") or {},
+            return self.reply(201, {"name": body["name"], "labels": body.get("labels") or {}, "quota": body.get("quota")
+                                    or {},
                                     "node": owner.name, "url": f"{owner.url}/v1/sessions/{body['name']}",
                                     "fleet": {"epoch": 1, "on_partition": body.get("on_partition", "serve")}})
         if way == ["sessions"]:
             wanted = query.get("node", [None])[0]
-            return self.reply(200, {"items": [{"name": s, "node": n.name, "epoch": 1, "on_partition": "serve", "labels": {"a": "b"},
-                                               "quota": {"bytes": 1 << 20}, **fleet.copies.get(s, {})}
+            return self.reply(200, {"items": [{"name": s, "node": n.name, "epoch": 1, "on_partition": "serve",
+                                               "labels": {"a": "b"}, "quota": {"bytes": 1 << 20},
+                                               **fleet.copies.get(s, {})}
                                               for s, n in sorted(fleet.sessions.items()) if wanted in (None, n.name)],
                                     "next_cursor": None})
         if way == ["stats"]:
-            return self.reply(200, {"nodes": [{"node": n.name, "age_s": 1, "stats": {"sessions": 1}} for n in fleet.nodes.values() if n.alive],
-                                    "missing": [{"node": n.name, "why": "absent"} for n in fleet.nodes.values() if not n.alive],
+            return self.reply(200, {"nodes": [{"node": n.name, "age_s": 1, "stats": {"sessions": 1}}
+                                              for n in fleet.nodes.values() if n.alive],
+                                    "missing": [{"node": n.name, "why": "absent"} for n in fleet.nodes.values()
+                                                if not n.alive],
                                     "sums": {"sessions": len(fleet.sessions)}})
         if way == ["targets"]:
             return self.reply(200, [{"targets": [n.url.partition("//")[2]], "labels": {"node": n.name, **n.labels}}
                                     for n in fleet.nodes.values()])
         if way[0] == "sessions" and (self.command, way[2:]) in (("POST", ["take"]), ("DELETE", [])):
             return self.force(way[1], query)
-        owner, epoch = node.remembers.pop() if node.remembers else (fleet.sessions.get(way[1]), fleet.epochs.get(way[1], 1))
+        owner, epoch = node.remembers.pop() if node.remembers else (fleet.sessions.get(way[1]),
+                                                                    fleet.epochs.get(way[1], 1))
         if owner is None:
             return self.problem(404, "session_not_found")
-        return self.reply(200, {"name": way[1], "node": owner.name, "epoch": epoch, "on_partition": "serve", "labels": {},
-                                "url": f"{owner.url}/v1/sessions/{way[1]}", "owner_alive": owner.alive,
+        return self.reply(200, {"name": way[1], "node": owner.name, "epoch": epoch, "on_partition": "serve",
+                                "labels": {}, "url": f"{owner.url}/v1/sessions/{way[1]}", "owner_alive": owner.alive,
                                 "absent_s": 0 if owner.alive else 12, "stale": False})
 
     def force(self, session, query):
@@ -189,12 +199,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(204)
         fleet.sessions[session], self.epoch = node, fleet.epochs.get(session, 1) + 1
         fleet.epochs[session] = self.epoch
-        return self.reply(201, {"name": session, "quota": {}, "labels": {}, "fleet": {"epoch": self.epoch, "on_partition": "serve"}},
+        return self.reply(201, {"name": session, "quota": {}, "labels": {},
+                                "fleet": {"epoch": self.epoch, "on_partition": "serve"}},
                           {"Location": f"/v1/sessions/{session}"})
 
     def superseded(self, request, session):
-        """Whether this node has been told that the session, which it has, is another's. It is not told by an epoch that is no higher than its
-        own."""
+        """Whether this node has been told that the session, which it has, is another's. It is not told by an epoch that
+        is no higher than its own."""
         node = self.server.node
         if int(request.headers.get("Gpubuf-Epoch", 0)) > node.had[session] or node.told_after == 0:
             node.told.add(session)
@@ -232,14 +243,15 @@ class Handler(BaseHTTPRequestHandler):
         if way[:1] == ["buffers"] and way[-1] == "data":
             return self.data_route(request, session, way[1])
         if way == ["buffers"]:
-            return self.reply(200, {"items": [self.buffer(session, n) for s, n in node.data if s == session], "next_cursor": None})
+            return self.reply(200, {"items": [self.buffer(session, n) for s, n in node.data if s == session],
+                                    "next_cursor": None})
         request.body = self.take_body()
         return self.reply(200, {"name": way[1] if way[:1] == ["buffers"] else session, "quota": {}, "labels": {}})
 
     def buffer(self, session, name):
         data = self.server.node.data[session, name]
-        return {"name": name, "session": session, "bytes": len(data), "dtype": "uint8", "shape": [len(data)], "generation": 1,
-                "state": "ready", "kind": "device"}
+        return {"name": name, "session": session, "bytes": len(data), "dtype": "uint8", "shape": [len(data)],
+                "generation": 1, "state": "ready", "kind": "device"}
 
     def data_route(self, request, session, name):
         node = self.server.node
@@ -249,7 +261,8 @@ class Handler(BaseHTTPRequestHandler):
         data = node.data.get((session, name))
         if data is None:
             return self.problem(404, "buffer_not_found")
-        return self.reply(200, body=data, headers={**DTYPE, "Gpubuf-Shape": str(len(data)), "Content-Type": "application/octet-stream"})
+        return self.reply(200, body=data, headers={**DTYPE, "Gpubuf-Shape": str(len(data)),
+                                                   "Content-Type": "application/octet-stream"})
 
     do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = any
 
@@ -265,8 +278,10 @@ class Node:
     def __init__(self, fleet, name, token, labels, tls):
         self.fleet, self.name, self.token, self.labels = fleet, name, token, labels
         self.requests, self.data = [], {}
-        self.state, self.why, self.lonely, self.fleet_uuid = "joined", None, False, "0f4b6a52-2b1c-4d4e-9a51-3f0c5d7e8a90"
-        self.had, self.told = {}, set()  # sessions that it takes for its own, with their epochs; those that others have, as it has heard
+        self.state, self.why, self.lonely, self.fleet_uuid = ("joined", None, False,
+                                                              "0f4b6a52-2b1c-4d4e-9a51-3f0c5d7e8a90")
+        # sessions that it takes for its own, with their epochs; those that others have, as it has heard
+        self.had, self.told = {}, set()
         self.told_after = -1  # after that many more requests for such sessions it hears so; -1: not by itself
         self.remembers = []  # (owner, epoch) of its next look-ups, when it remembers wrongly
         self.late = False  # it refuses as superseded after it has read the body
@@ -285,9 +300,10 @@ class Node:
         return {"default": self.url, "dark": "http://127.0.0.1:1"}
 
     def record(self):
-        return {"name": self.name, "alive": self.alive, "draining": self.draining, "version": "0.1.0", "labels": self.labels,
-                "urls": self.urls(), "uuid": "1", "incarnation": 1 if self.alive else None,
-                "devices": [{"uuid": "d", "name": "host", "bytes": 4 << 30, "free_bytes": 1 << 30, "committed_bytes": 1 << 20}]}
+        return {"name": self.name, "alive": self.alive, "draining": self.draining, "version": "0.1.0",
+                "labels": self.labels, "urls": self.urls(), "uuid": "1", "incarnation": 1 if self.alive else None,
+                "devices": [{"uuid": "d", "name": "host", "bytes": 4 << 30, "free_bytes": 1 << 30,
+                             "committed_bytes": 1 << 20}]}
 
     def stop(self):
         """Ends without a word, and listens no more."""

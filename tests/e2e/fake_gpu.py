@@ -11,8 +11,8 @@ UUID = bytes(range(16))
 
 
 class FakeGpu:
-    """The part of libcuda that transfers of arrays call. calls: their names. fails: the name of one that fails. lends: whether memory can be
-    lent to the daemon; it is lent as a file, because a daemon without a GPU takes that."""
+    """The part of libcuda that transfers of arrays call. calls: their names. fails: the name of one that fails. lends:
+    whether memory can be lent to the daemon; it is lent as a file, because a daemon without a GPU takes that."""
 
     def __init__(self, monkeypatch, daemon_device):
         self.calls, self.fails, self.lends, self.streams, self.lent = [], None, True, [], 0
@@ -106,8 +106,9 @@ class Interface:
 
     def __init__(self, memory, dtype, shape, **more):
         self.memory = memory
-        self.__cuda_array_interface__ = {"shape": shape, "typestr": np.dtype(dtype).str, "data": (memory.ctypes.data, False), "version": 3,
-                                         "strides": None, "stream": None, **more}
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": np.dtype(dtype).str,
+                                         "data": (memory.ctypes.data, False), "version": 3, "strides": None,
+                                         "stream": None, **more}
 
 
 class Consumer:

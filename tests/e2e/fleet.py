@@ -1,5 +1,5 @@
-"""Fleets for tests that hurt them: etcd of one member or several, daemons, relays before etcd and before nodes, what the directory has,
-and what must hold of it in the end."""
+"""Fleets for tests that hurt them: etcd of one member or several, daemons, relays before etcd and before nodes, what
+the directory has, and what must hold of it in the end."""
 import base64
 import collections
 import json
@@ -19,7 +19,8 @@ from gpubuf_cli import Cli
 from harness import DATA, PATIENCE_S, Daemon, until
 from ports import free_url
 
-# What a promise may take longer on a machine with other work. Time is asserted where it is itself the promise, and by this alone.
+# What a promise may take longer on a machine with other work. Time is asserted where it is itself the promise, and by
+# this alone.
 SLACK_S = 7
 REJOIN_S = TTL_S / 3 + 2
 
@@ -33,7 +34,7 @@ def address(url):
     return host, int(port)
 
 
-# --- relays -------------------------------------------------------------------------------------------------------------
+# --- relays -----------------------------------------------------------------------------------------------------------
 
 
 def reset_at_close(s):
@@ -49,11 +50,12 @@ class _Link:
 
 
 class Relay:
-    """TCP between clients and a target, which a test may break. mode: "pass"; "cut": connections are reset; "hole": they are accepted, and
-    what is sent gets lost without a word; "deaf": requests reach the target, and no answer comes back. What is held back continues when the
-    mode is "pass" again. accepted counts connections; dropped, answers that were not passed on; passed, bytes of the target. When `left` of
-    these have passed, the mode is "hole". A watch is asked for the action with each
-    request: "drop" has it carried out and its connection reset instead of an answer, "stop" resets it before the request is passed on."""
+    """TCP between clients and a target, which a test may break. mode: "pass"; "cut": connections are reset; "hole":
+    they are accepted, and what is sent gets lost without a word; "deaf": requests reach the target, and no answer comes
+    back. What is held back continues when the mode is "pass" again. accepted counts connections; dropped, answers that
+    were not passed on; passed, bytes of the target. When `left` of these have passed, the mode is "hole". A watch is
+    asked for the action with each request: "drop" has it carried out and its connection reset instead of an answer,
+    "stop" resets it before the request is passed on."""
 
     def __init__(self, target=None):
         self.target, self.mode, self.accepted, self.dropped, self.watch = target, "pass", 0, 0, None
@@ -73,7 +75,8 @@ class Relay:
             self.changed.notify_all()
 
     def drop_answer(self, request):
-        """The next request for which request(bytes so far) is true is carried out, and its connection is reset instead of an answer."""
+        """The next request for which request(bytes so far) is true is carried out, and its connection is reset instead
+        of an answer."""
 
         def watch(asked):
             if request(asked):
@@ -109,7 +112,8 @@ class Relay:
     def _waits(self, link, up):
         """Until bytes of that direction may pass; False if the connection ends instead."""
         with self.changed:
-            self.changed.wait_for(lambda: self.mode in ("pass", "cut") or (self.mode == "deaf" and up) or (link and link.ended))
+            self.changed.wait_for(lambda: self.mode in ("pass", "cut") or (self.mode == "deaf" and up)
+                                  or (link and link.ended))
             return self.mode != "cut" and not (link and link.ended)
 
     def _begin(self, client):
@@ -178,7 +182,7 @@ class Relay:
         return True
 
 
-# --- the directory ------------------------------------------------------------------------------------------------------
+# --- the directory ----------------------------------------------------------------------------------------------------
 
 
 class Cluster:
@@ -215,7 +219,8 @@ class Cluster:
     def call(self, path, document, member=None, patience_s=PATIENCE_S):
         error = None
         for m in [member] if member else [m for m in self.members if m.process.poll() is None]:
-            request = urllib.request.Request(m.url + path, json.dumps(document).encode(), {"Content-Type": "application/json"})
+            request = urllib.request.Request(m.url + path, json.dumps(document).encode(),
+                                             {"Content-Type": "application/json"})
             try:
                 with urllib.request.urlopen(request, timeout=patience_s) as r:
                     return json.load(r)
@@ -229,11 +234,13 @@ class Cluster:
         """{rest of the key: value} of all keys of that kind; a value that is no JSON is its text."""
         prefix = f"/gpubuf/main/{kind}/"
         answer = self.call("/v3/kv/range", {"key": b64(prefix), "range_end": b64(prefix[:-1] + "0")})
-        return {base64.b64decode(kv["key"]).decode()[len(prefix):]: json.loads(base64.b64decode(kv.get("value", "")) or b"null")
+        return {base64.b64decode(kv["key"]).decode()[len(prefix):]: json.loads(base64.b64decode(kv.get("value", ""))
+                                                                               or b"null")
                 for kv in answer.get("kvs", [])}
 
     def put(self, key, document):
-        self.call("/v3/kv/put", {"key": b64("/gpubuf/main/" + key), "value": b64(json.dumps(document) if document != "" else "")})
+        self.call("/v3/kv/put", {"key": b64("/gpubuf/main/" + key), "value": b64(json.dumps(document) if document != ""
+                                                                                 else "")})
 
     def delete(self, key):
         self.call("/v3/kv/deleterange", {"key": b64("/gpubuf/main/" + key)})
@@ -247,7 +254,7 @@ def b64(text):
     return base64.b64encode(text.encode()).decode()
 
 
-# --- fleets -------------------------------------------------------------------------------------------------------------
+# --- fleets -----------------------------------------------------------------------------------------------------------
 
 
 def with_tokens():
@@ -259,14 +266,15 @@ def with_tokens():
     fleet.end()
 
 
-# Another build of the daemon. With it, fleets are mixed: every second node is of it, and each is of the other one after its next start.
+# Another build of the daemon. With it, fleets are mixed: every second node is of it, and each is of the other one after
+# its next start.
 OTHER = os.environ.get("GB_E2E_OTHER")
 
 
 class Fleet:
-    """A node for each letter of `names`, with the label site of its own name. Nodes of `relayed` reach etcd by way of the relay
-    to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env and options: of some nodes, by
-    their names. lives counts how often a node was started."""
+    """A node for each letter of `names`, with the label site of its own name. Nodes of `relayed` reach etcd by way of
+    the relay to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env and options:
+    of some nodes, by their names. lives counts how often a node was started."""
 
     def __init__(self, names="abc", members=1, relayed="", advertised="", tokens=False, env=None, options=None):
         self.etcd, self.states, self.daemons, self.tokens, self.env = Cluster(members), {}, {}, {}, env or {}
@@ -288,13 +296,13 @@ class Fleet:
 
     def launch(self, name, node=None):
         """node: the name that it gives itself, of the state of `name`."""
-        options = ["--fleet", "etcd:" + (self.to_etcd[name].url if name in self.to_etcd else self.etcd.url), "--fleet-node", node or name,
-                   "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S)]
+        options = ["--fleet", "etcd:" + (self.to_etcd[name].url if name in self.to_etcd else self.etcd.url),
+                   "--fleet-node", node or name, "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S)]
         if name in self.to_node:
             options += ["--advertise", self.to_node[name].url]
         self.lives[name] += 1
-        self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name], wait=False,
-                                    env=self.env.get(name), program=self.build(name))
+        self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name],
+                                    wait=False, env=self.env.get(name), program=self.build(name))
 
     def build(self, name):
         return [OTHER] if OTHER and (ord(name[0]) + self.lives[name]) % 2 else None
@@ -328,7 +336,8 @@ class Fleet:
         return self.daemons[name].ask(method, target, body, headers, self.tokens.get(name))
 
     def make(self, name, session, patience_s=PATIENCE_S, **more):
-        """A registered session of that node. What is refused since etcd does not answer just now is tried again, as clients do."""
+        """A registered session of that node. What is refused since etcd does not answer just now is tried again, as
+        clients do."""
 
         def made():
             reply = self.ask(name, "POST", "/v1/sessions", {"name": session, "fleet": True, **more})
@@ -390,8 +399,8 @@ class Fleet:
         self.joined()
 
     def agree(self):
-        """Each session has one owner, which has it, and no key is of a session that is not there. What is deleted goes from the directory a
-        little later, so that this waits."""
+        """Each session has one owner, which has it, and no key is of a session that is not there. What is deleted goes
+        from the directory a little later, so that this waits."""
         try:
             until("the directory and the nodes agree", lambda: not self.disagreements())
         except AssertionError as e:
@@ -411,7 +420,7 @@ class Fleet:
                 shutil.rmtree(folder)
 
 
-# --- what tests share ---------------------------------------------------------------------------------------------------
+# --- what tests share -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -446,5 +455,6 @@ def absent(fleet, name, session):
     if reply.status == 307:
         return None
     problem = reply.problem(503, "owner_absent")
-    assert (problem["on_partition"], problem["epoch"], problem["retryable"], reply.headers["Retry-After"]) == ("serve", 1, True, "10")
+    assert (problem["on_partition"], problem["epoch"], problem["retryable"],
+            reply.headers["Retry-After"]) == ("serve", 1, True, "10")
     return problem

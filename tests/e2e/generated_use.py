@@ -20,7 +20,8 @@ def use(client: Client) -> None:
 
     made = create_buffer.sync("train", client=client, body=BufferCreate(name="grads", bytes_=16))
     assert isinstance(made, Buffer) and made.bytes_ == 16 and made.kind == "device"
-    put = put_data.sync("train", "weights", client=client, body=File(payload=io.BytesIO(DATA)), dtype="float32", shape="32,32")
+    put = put_data.sync("train", "weights", client=client, body=File(payload=io.BytesIO(DATA)), dtype="float32",
+                        shape="32,32")
     assert isinstance(put, Buffer) and put.dtype == "float32" and put.shape == [32, 32] and put.bytes_ == len(DATA)
     got = get_data.sync("train", "weights", client=client)
     assert isinstance(got, File) and got.payload.read() == DATA

@@ -39,7 +39,8 @@ class Said:
         return self.raw.decode()
 
     def expect(self, status=DONE):
-        assert self.status == status, f"gpubuf {' '.join(self.args)}: {self.status}, wanted {status}\n{self.raw[-400:]!r}\n{self.err}"
+        assert self.status == status, (f"gpubuf {' '.join(self.args)}: {self.status}, wanted "
+                                       f"{status}\n{self.raw[-400:]!r}\n{self.err}")
         return self
 
     def json(self):
@@ -56,7 +57,8 @@ class Cli:
     """gpubuf with the environment of one daemon and session."""
 
     def __init__(self, url=None, session=None, **env):
-        self.env = environment(**({"GPUBUF_URL": url} if url else {}), **({"GPUBUF_SESSION": session} if session else {}), **env)
+        self.env = environment(**({"GPUBUF_URL": url} if url else {}),
+                               **({"GPUBUF_SESSION": session} if session else {}), **env)
 
     def start(self, *args, env=None, **more):
         more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}

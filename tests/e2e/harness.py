@@ -245,7 +245,8 @@ class Raw(Connected):
                 return None
         head, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
         lines = head.decode("latin-1").split("\r\n")
-        status, headers = int(lines[0].split()[1]), {k.title(): v.strip() for k, v in (x.split(":", 1) for x in lines[1:])}
+        status, headers = int(lines[0].split()[1]), {k.title(): v.strip() for k,
+                                                     v in (x.split(":", 1) for x in lines[1:])}
         if self.asked and status >= 200:
             RECORD.note(*self.asked.pop(0), status, headers)
         return status, headers
@@ -317,7 +318,8 @@ class Daemon:
         if wait and os.path.exists(os.path.join(self.state, "listen")):
             os.unlink(os.path.join(self.state, "listen"))  # left by a daemon that was killed
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(args, stdout=log, stderr=log, env={**clean, **COLLECTING, **(env or {})}, **popen)
+            self.process = subprocess.Popen(args, stdout=log, stderr=log, env={**clean, **COLLECTING, **(env or {})},
+                                            **popen)
         self.clients = []
         self.addresses = self.wait_ready() if wait else []
 
@@ -398,7 +400,8 @@ class Daemon:
         """Their names."""
         names, folder = set(), f"/proc/{self.process.pid}/task"
         for t in os.listdir(folder):
-            with contextlib.suppress(FileNotFoundError), open(f"{folder}/{t}/comm", encoding="ascii") as f:  # it may have ended
+            # it may have ended
+            with contextlib.suppress(FileNotFoundError), open(f"{folder}/{t}/comm", encoding="ascii") as f:
                 names.add(f.read().strip())
         return names
 
@@ -466,7 +469,8 @@ def starting(make):
 
 def token(state, *args):
     """What "gpubufd token" prints for the daemon with that state folder, which need not run."""
-    out = subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True, timeout=PATIENCE_S)
+    out = subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True,
+                         timeout=PATIENCE_S)
     assert out.returncode == 0, out.stderr
     return out.stdout.strip()
 

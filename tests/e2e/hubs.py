@@ -28,8 +28,8 @@ def delete(key, end=None):
 
 
 class Hubs(Fleet):
-    """Nodes of `hubs` are hubs, at ports that they keep. Those of `hidden` and `members` know the hubs alone, and none can reach those of
-    `hidden`. The others know etcd alone. known: to some nodes, other hubs than all."""
+    """Nodes of `hubs` are hubs, at ports that they keep. Those of `hidden` and `members` know the hubs alone, and none
+    can reach those of `hidden`. The others know etcd alone. known: to some nodes, other hubs than all."""
 
     def __init__(self, names="ahkmn", hubs="hk", hidden="n", members="m", known=None, of_etcd=1, **more):
         self.hub_ports = {name: free_port() for name in hubs}
@@ -42,8 +42,8 @@ class Hubs(Fleet):
     def launch(self, name, node=None):
         self.names[name] = node or name
         by_hubs = name in self.hidden or name in self.members or name in self.known
-        options = ["--fleet", self.hub_urls(self.known.get(name)) if by_hubs else "etcd:" + self.etcd.url, "--fleet-node", node or name,
-                   "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S)]
+        options = ["--fleet", self.hub_urls(self.known.get(name)) if by_hubs else "etcd:" + self.etcd.url,
+                   "--fleet-node", node or name, "--fleet-label", "site=" + name, "--fleet-ttl", str(TTL_S)]
         more = {}
         if name in self.hidden:
             options += ["--advertise", "none"]
@@ -51,8 +51,8 @@ class Hubs(Fleet):
             options += ["--fleet-hub"]
             more["listen"] = ("--listen", f"127.0.0.1:{self.hub_ports[name]}")
         self.lives[name] += 1
-        self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name], wait=False,
-                                    env=self.env.get(name), program=self.build(name), **more)
+        self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name],
+                                    wait=False, env=self.env.get(name), program=self.build(name), **more)
 
     def nodes(self, at="a"):
         return {n["name"]: n for n in self.ask(at, "GET", "/v1/fleet/nodes").expect(200).json()["items"]}
@@ -71,7 +71,8 @@ class Hubs(Fleet):
     def written(self):
         """All of etcd but what nodes write about themselves all the time."""
         answer = self.etcd.call("/v3/kv/range", {"key": key64(b"\0"), "range_end": key64(b"\0")})
-        return {base64.b64decode(kv["key"]).decode(): kv.get("value", "") for kv in answer.get("kvs", []) if b"/alive/" not in base64.b64decode(kv["key"])}
+        return {base64.b64decode(kv["key"]).decode(): kv.get("value", "") for kv in answer.get("kvs", [])
+                if b"/alive/" not in base64.b64decode(kv["key"])}
 
     def stays(self, *names):
         """For longer than a lease lasts that is not renewed, they have theirs and have joined."""
@@ -79,5 +80,6 @@ class Hubs(Fleet):
         while time.monotonic() < end:
             alive = self.etcd.read("alive")
             for name in names:
-                assert self.names.get(name, name) in alive and self.state(name) == "joined", (name, self.ask(name, "GET", "/v1/fleet").json())
+                assert (self.names.get(name, name) in alive and self.state(name)
+                        == "joined"), (name, self.ask(name, "GET", "/v1/fleet").json())
             time.sleep(0.05)

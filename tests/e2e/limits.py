@@ -1,5 +1,5 @@
-"""Time limits of tests. pytest-timeout fails a test at its limit. This module cleans up after a failed test, and makes a terminated run
-say which tests were running, and where their threads stood."""
+"""Time limits of tests. pytest-timeout fails a test at its limit. This module cleans up after a failed test, and makes
+a terminated run say which tests were running, and where their threads stood."""
 import contextlib
 import faulthandler
 import os
@@ -11,7 +11,8 @@ import time
 import pytest
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
-NOW = os.environ.get("GB_E2E_NOW") and os.path.join(os.environ["GB_E2E_NOW"], f"{WORKER or 'alone'}.now")  # the file that names the running test
+# the file that names the running test
+NOW = os.environ.get("GB_E2E_NOW") and os.path.join(os.environ["GB_E2E_NOW"], f"{WORKER or 'alone'}.now")
 _failed = set()
 _status = [0]
 _has_workers = [False]
@@ -54,7 +55,8 @@ def _workers():
 
 
 def _terminated(number, _):
-    """A worker of pytest-xdist, or a pytest without workers, writes down where it stood. The process that began workers asks them first."""
+    """A worker of pytest-xdist, or a pytest without workers, writes down where it stood. The process that began workers
+    asks them first."""
     signal.signal(number, signal.SIG_IGN)
     workers = _workers()
     for pid in workers:
@@ -89,8 +91,8 @@ def pytest_runtest_logreport(report):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
-    """A failed test can leave fixtures and processes behind: all fixtures end, and then all processes that still run. The next test begins
-    without them."""
+    """A failed test can leave fixtures and processes behind: all fixtures end, and then all processes that still run.
+    The next test begins without them."""
     yield
     if item.nodeid not in _failed:
         return

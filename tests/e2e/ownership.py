@@ -1,4 +1,5 @@
-"""Who owns a session: what was acknowledged by whom, and that in the end each name has one owner, and nothing was lost unsaid."""
+"""Who owns a session: what was acknowledged by whom, and that in the end each name has one owner, and nothing was lost
+unsaid."""
 import collections
 import itertools
 import re
@@ -57,11 +58,12 @@ def doubtless(ask):
     return until("the directory is not in doubt", answer)
 
 
-# --- what was acknowledged ----------------------------------------------------------------------------------------------
+# --- what was acknowledged --------------------------------------------------------------------------------------------
 
 
 class Write:
-    """One, begun at the moment `sent`, which is counted with those of all others. epoch: of its answer; None: it was not acknowledged."""
+    """One, begun at the moment `sent`, which is counted with those of all others. epoch: of its answer; None: it was
+    not acknowledged."""
 
     def __init__(self, ledger, node, data, told):
         self.node, self.data, self.told = node, data, told
@@ -87,7 +89,8 @@ class Ledger:
         write = Write(self, node, data, epoch)
         self.writes[session, node, buffer].append(write)
         target, headers = DATA.format(session, buffer), {"Gpubuf-Epoch": str(epoch)} if epoch else None
-        reply = client.ask("PUT", target, data, headers) if client else self.fleet.ask(node, "PUT", target, data, headers)
+        reply = client.ask("PUT", target, data, headers) if client else self.fleet.ask(node, "PUT", target, data,
+                                                                                       headers)
         if reply.status in (200, 201):
             write.epoch = int(reply.headers["Gpubuf-Epoch"])
             self.known[session] = max(self.known[session], write.epoch)
@@ -109,7 +112,8 @@ class Ledger:
 
     def buries(self, node, session):
         """Deletes a session whose owner is away."""
-        reply = doubtless(lambda: self.fleet.ask(node, "DELETE", f"/v1/fleet/sessions/{session}?force=true")).expect(204)
+        reply = doubtless(lambda: self.fleet.ask(node, "DELETE",
+                                                 f"/v1/fleet/sessions/{session}?force=true")).expect(204)
         self.taken[session] = (next(self.moments), None)
         return reply
 
@@ -135,16 +139,18 @@ class Ledger:
         return [w for w in self.acknowledged(session) if w.sent > moment and w.epoch < epoch]
 
     def missing(self):
-        """Acknowledged writes whose node has lived on, and does not have them: under the session's name, or, if that was taken by force,
-        where it was set aside."""
+        """Acknowledged writes whose node has lived on, and does not have them: under the session's name, or, if that
+        was taken by force, where it was set aside."""
         found = []
         for (session, node, buffer), writes in self.writes.items():
             last = max((i for i, w in enumerate(writes) if w.epoch), default=None)
-            if last is None or session in self.gone or node not in self.fleet.living or writes[last].life != self.fleet.lives[node]:
+            if (last is None or session in self.gone or node not in self.fleet.living or writes[last].life
+                != self.fleet.lives[node]):
                 continue
             may_be = {w.data for w in writes[last:]}  # what was not acknowledged may have been carried out
             places = [session] if session not in self.taken else [
-                session, *(s for s in self.fleet.superseded_at(node) if re.fullmatch(re.escape(session) + r"\.superseded-\d+(-\d+)?", s))]
+                session, *(s for s in self.fleet.superseded_at(node)
+                           if re.fullmatch(re.escape(session) + r"\.superseded-\d+(-\d+)?", s))]
             there = [certain(self.fleet, node, DATA.format(s, buffer)) for s in places]
             if not any(r.status == 200 and r.body in may_be for r in there):
                 found.append((session, node, buffer, writes[last], list(zip(places, there))))
@@ -158,8 +164,8 @@ class Ledger:
 
 
 class Writer(threading.Thread):
-    """A client that writes a buffer of its own at one node, again and again, until it is ended. says: whether it tells the epoch that it
-    knows. What is refused is tried again, as it is when the connection ends."""
+    """A client that writes a buffer of its own at one node, again and again, until it is ended. says: whether it tells
+    the epoch that it knows. What is refused is tried again, as it is when the connection ends."""
 
     def __init__(self, ledger, node, session, buffer, says):
         super().__init__(daemon=True)
@@ -174,7 +180,8 @@ class Writer(threading.Thread):
             if self.ended.is_set():
                 return
             try:
-                reply = ledger.put(self.node, self.session, b"%08d" % n, self.buffer, self.says and ledger.known[self.session], client)
+                reply = ledger.put(self.node, self.session, b"%08d" % n, self.buffer,
+                                   self.says and ledger.known[self.session], client)
             except OSError:
                 self.ended.wait(0.05)
                 continue
@@ -198,11 +205,12 @@ class Writer(threading.Thread):
         assert not self.is_alive()
 
 
-# --- one owner ----------------------------------------------------------------------------------------------------------
+# --- one owner --------------------------------------------------------------------------------------------------------
 
 
 def takes_writes(fleet, name, session):
-    """The epoch at which that node itself writes to the registered session; None if it does not. What it wrote is gone again."""
+    """The epoch at which that node itself writes to the registered session; None if it does not. What it wrote is gone
+    again."""
     target = f"/v1/sessions/{session}/buffers/of-the-checker"
     reply = fleet.ask(name, "PUT", target + "/data", b"checker")
     if reply.status not in (200, 201):
@@ -221,7 +229,8 @@ def one_writer_each(fleet, sessions):
         if record and record["node"] in fleet.living:
             certain(fleet, record["node"], "/v1/sessions/" + session)
         writing = {name: epoch for name in fleet.living if (epoch := takes_writes(fleet, name, session))}
-        assert writing == ({record["node"]: record["epoch"]} if record and record["node"] in fleet.living else {}), (session, writing, record)
+        assert writing == ({record["node"]: record["epoch"]} if record and record["node"] in fleet.living
+                           else {}), (session, writing, record)
 
 
 def whole(fleet):
@@ -235,7 +244,8 @@ def whole(fleet):
 
 @pytest.fixture
 def ledger(fleet, session):
-    """At the end all is whole again, each of the test's sessions has one owner, and no acknowledged write is missing."""
+    """At the end all is whole again, each of the test's sessions has one owner, and no acknowledged write is
+    missing."""
     ledger = Ledger(fleet)
     yield ledger
     for w in ledger.writers:
@@ -245,7 +255,7 @@ def ledger(fleet, session):
     one_writer_each(fleet, {s for s, _, _ in ledger.writes} | {s for s in fleet.records() if s.startswith(session)})
 
 
-# --- what clients see ---------------------------------------------------------------------------------------------------
+# --- what clients see -------------------------------------------------------------------------------------------------
 
 
 def superseded(reply):
@@ -263,7 +273,8 @@ def read_only(reply):
 
 
 def certain(fleet, name, target):
-    """The answer to a GET, once the node knows whether the session is its own: it may be joined and not have renewed its lease just now."""
+    """The answer to a GET, once the node knows whether the session is its own: it may be joined and not have renewed
+    its lease just now."""
     return until("the node knows", lambda: (r := fleet.ask(name, "GET", target)).status != 503 and r)
 
 
@@ -286,11 +297,12 @@ def is_set_aside(fleet, name, session, epoch=1):
 
 def events(fleet, name, kind):
     """Of the feed, from its beginning."""
-    page = fleet.ask(name, "GET", f"/v1/feed?type={kind}&after=0&limit=1000", headers={"Accept": "application/json"}).expect(200).json()
+    page = fleet.ask(name, "GET", f"/v1/feed?type={kind}&after=0&limit=1000",
+                     headers={"Accept": "application/json"}).expect(200).json()
     return page["items"]
 
 
-# --- the directory ------------------------------------------------------------------------------------------------------
+# --- the directory ----------------------------------------------------------------------------------------------------
 
 
 def range_of(fleet, prefix="/gpubuf/main/"):

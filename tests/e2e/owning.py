@@ -1,7 +1,8 @@
 """Clients that own memory which the daemon adopts: in the test's own process, and as processes that can be killed.
 
-As a program: owning.py SOCKET SESSION BUFFER SIZE makes that many zeros, has them adopted, and prints the answer as a line of JSON. Then it
-carries out commands from its standard input: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes."""
+As a program: owning.py SOCKET SESSION BUFFER SIZE makes that many zeros, has them adopted, and prints the answer as a
+line of JSON. Then it carries out commands from its standard input: "digest" prints the bytes' SHA-256, "write OFFSET
+HEX" writes."""
 import fcntl
 import json
 import mmap

@@ -30,7 +30,8 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, backend):
-    """Opens the page of a daemon and waits for its numbers. At the end there must be no complaints but the permitted ones."""
+    """Opens the page of a daemon and waits for its numbers. At the end there must be no complaints but the permitted
+    ones."""
     with contextlib.ExitStack() as end:
 
         def go(daemon, *size, wait="connected", permitted=(), at="", **more):
@@ -44,7 +45,8 @@ def open_page(browser, backend):
                 assert not strange and "gpb_" not in json.dumps(page.urls)
 
             end.callback(check)
-            page.keep = lambda name, whole=False: page.shot(os.path.join(SHOTS, f"{name}-{backend.replace(':', '-')}.png"), whole)
+            page.keep = (lambda name,
+                         whole=False: page.shot(os.path.join(SHOTS, f"{name}-{backend.replace(':', '-')}.png"), whole))
             page.until("the page knows", f"document.body.dataset.connection === '{wait}'")
             return page
 
@@ -53,7 +55,8 @@ def open_page(browser, backend):
 
 def rows(page, table):
     """The table as a reader sees it: a list of lists of texts."""
-    return page.js(f"[...document.querySelectorAll('#{table} tbody tr')].map(r => [...r.cells].map(c => c.textContent))")
+    return page.js(f"[...document.querySelectorAll('#{table} tbody tr')].map(r => [...r.cells].map(c => "
+                   "c.textContent))")
 
 
 def names(page, table="buffers"):
@@ -64,7 +67,8 @@ def human(n):
     unit = 0
     while n >= 1024:
         n, unit = n / 1024, unit + 1
-    return f"{n:.0f} B" if unit == 0 else f"{n:.{2 if n < 10 else 1 if n < 100 else 0}f} {('KiB', 'MiB', 'GiB', 'TiB')[unit - 1]}"
+    return (f"{n:.0f} B" if unit == 0 else f"{n:.{2 if n < 10 else 1 if n < 100 else 0}f} "
+            f"{('KiB', 'MiB', 'GiB', 'TiB')[unit - 1]}")
 
 
 def furnish(d):
@@ -78,11 +82,14 @@ def furnish(d):
 
 
 def look(page, name):
-    page.until("the buffer is listed", f"[...document.querySelectorAll('#buffers tbody button')].some(b => b.textContent === {json.dumps(name)})")
-    page.js(f"[...document.querySelectorAll('#buffers tbody button')].find(b => b.textContent === {json.dumps(name)}).click()")
+    page.until("the buffer is listed", "[...document.querySelectorAll('#buffers tbody button')].some(b => "
+               f"b.textContent === {json.dumps(name)})")
+    page.js("[...document.querySelectorAll('#buffers tbody button')].find(b => b.textContent === "
+            f"{json.dumps(name)}).click()")
     page.until("it was read", "document.getElementById('look-read').textContent.startsWith('Read ')")
 
 
 def said(text, bad=False):
     """An expression: the dialog of a buffer says that text."""
-    return f"document.querySelector('#look-said{'.bad' if bad else ':not(.bad)'}')?.textContent.includes({json.dumps(text)})"
+    return (f"document.querySelector('#look-said{'.bad' if bad else ':not(.bad)'}')"
+            f"?.textContent.includes({json.dumps(text)})")

@@ -1,6 +1,7 @@
-"""Which of the collected tests a run picks, and in which order. A test that does not depend on where bytes lie runs on the first
-backend alone. GB_E2E_SET=check leaves out the files of REST, tests that are marked "rest", and all other backends; GB_E2E_SET=rest runs those;
-GB_E2E_SET=quick runs those of QUICK. Without it all run. GB_E2E_ONLY names a file with the only ones."""
+"""Which of the collected tests a run picks, and in which order. A test that does not depend on where bytes lie runs on
+the first backend alone. GB_E2E_SET=check leaves out the files of REST, tests that are marked "rest", and all other
+backends; GB_E2E_SET=rest runs those; GB_E2E_SET=quick runs those of QUICK. Without it all run. GB_E2E_ONLY names a file
+with the only ones."""
 import os
 
 import pytest
@@ -11,12 +12,13 @@ SET = os.environ.get("GB_E2E_SET", "all")
 
 # The files whose tests depend on where bytes lie and how they get there.
 OF_MEMORY = {"test_" + name for name in """
-    adopt adopt_gpu batch big broken cli_data cli_map copy devices durable_oracle encodings export fault hold host_tier integrity kinds mirror
-    pool_edge poolless pools pools_current pull python_cuda python_gpu python_map python_shared ranges repeat resumable room safetensors selftest
-    share share_gpu share_pool slice_faults slice_writes slices streams tensors tensors_back transfer upload_digest uploads""".split()}
+    adopt adopt_gpu batch big broken cli_data cli_map copy devices durable_oracle encodings export fault
+    hold host_tier integrity kinds mirror pool_edge poolless pools pools_current pull python_cuda
+    python_gpu python_map python_shared ranges repeat resumable room safetensors selftest share share_gpu
+    share_pool slice_faults slice_writes slices streams tensors tensors_back transfer upload_digest uploads""".split()}
 
-# The files that show no route, command, option or error that no other file shows, and take long: kills and cuts at random, crowds of clients,
-# what other programs make of the interface.
+# The files that show no route, command, option or error that no other file shows, and take long: kills and cuts at
+# random, crowds of clients, what other programs make of the interface.
 REST = {"test_" + name for name in """
     access_log adopt_kill backup_recipes bounds broken documents durable_faults durable_files durable_kill
     durable_load durable_power durable_writes fleet_checker fleet_clocks fleet_cuts fleet_move_keys fleet_move_requests
@@ -27,23 +29,29 @@ REST = {"test_" + name for name in """
 
 # What make quick runs: one test for each large part, none of which takes long.
 QUICK = {tuple(name.split("/")) for name in """
-    every/test_refused_for_its_body every/test_preconditions transfer/test_partial_writes transfer/test_npy_of_every_version
-    uploads/test_three_parts resumable/test_chunked_appends ranges/test_conditions_of_a_get slices/test_random_slices copy/test_parts
-    batch/test_all_or_none streams/test_life_of_a_stream pools/test_counts_bytes_and_peaks sessions/test_no_session_sees_bytes_of_another
-    mirror/test_sync_copies_only_when_stale integrity/test_verify_fills_in_what_was_not_known safetensors/test_every_type
-    durable_restart/test_forms persist/test_lost_bytes_are_told_and_healed checkpoints/test_there_and_back_over_a_kill
-    share/test_another_process_sees_the_bytes export/test_what_is_asked operations/test_many_at_once feed/test_resume_across_a_restart
-    stats/test_statistics_survive_a_restart metrics/test_the_text_format history/test_levels_agree audit/test_who_changed_what
-    cli_data/test_tensors_of_a_file_and_back cli_checkpoints/test_buffers_come_back python/test_many_in_one_request
-    tls/test_curl tokens_prefix/test_batches start/test_help_and_version stop/test_running_transfers_finish
+    every/test_refused_for_its_body every/test_preconditions transfer/test_partial_writes
+    transfer/test_npy_of_every_version uploads/test_three_parts resumable/test_chunked_appends
+    ranges/test_conditions_of_a_get slices/test_random_slices copy/test_parts batch/test_all_or_none
+    streams/test_life_of_a_stream pools/test_counts_bytes_and_peaks
+    sessions/test_no_session_sees_bytes_of_another mirror/test_sync_copies_only_when_stale
+    integrity/test_verify_fills_in_what_was_not_known safetensors/test_every_type
+    durable_restart/test_forms persist/test_lost_bytes_are_told_and_healed
+    checkpoints/test_there_and_back_over_a_kill share/test_another_process_sees_the_bytes
+    export/test_what_is_asked operations/test_many_at_once feed/test_resume_across_a_restart
+    stats/test_statistics_survive_a_restart metrics/test_the_text_format history/test_levels_agree
+    audit/test_who_changed_what cli_data/test_tensors_of_a_file_and_back
+    cli_checkpoints/test_buffers_come_back python/test_many_in_one_request tls/test_curl
+    tokens_prefix/test_batches start/test_help_and_version stop/test_running_transfers_finish
     fleet_api/test_bytes_through_another_node fleet_move/test_what_changes_on_the_way""".split()}
 
 # Begun first: the files that take longest, in this order.
-LONG = ["test_schema", "test_tls_suites", "test_broken", "test_tokens", "test_page_rates", "test_repeat", "test_tls_crowd",
-        "test_unread", "test_bounds", "test_streams", "test_history", "test_feed", "test_operations", "test_tokens_file", "test_page_live",
-        "test_fleet_owner", "test_fleet_checker", "test_fleet_cuts", "test_fleet_restore", "test_cli_fleet", "test_fleet_ways", "test_fleet_stop", "test_fleet_nodes",
-        "test_idempotency", "test_soak", "test_audit", "test_answers", "test_selftest", "test_reuse", "test_stop", "test_health", "test_page",
-        "test_cli_terminal", "test_examples", "test_tls", "test_remedies", "test_share_gpu", "test_adopt_kill", "test_share_kill"]
+LONG = ["test_schema", "test_tls_suites", "test_broken", "test_tokens", "test_page_rates", "test_repeat",
+        "test_tls_crowd", "test_unread", "test_bounds", "test_streams", "test_history", "test_feed", "test_operations",
+        "test_tokens_file", "test_page_live", "test_fleet_owner", "test_fleet_checker", "test_fleet_cuts",
+        "test_fleet_restore", "test_cli_fleet", "test_fleet_ways", "test_fleet_stop", "test_fleet_nodes",
+        "test_idempotency", "test_soak", "test_audit", "test_answers", "test_selftest", "test_reuse", "test_stop",
+        "test_health", "test_page", "test_cli_terminal", "test_examples", "test_tls", "test_remedies", "test_share_gpu",
+        "test_adopt_kill", "test_share_kill"]
 
 
 def pytest_ignore_collect(collection_path):
@@ -55,7 +63,8 @@ def pytest_ignore_collect(collection_path):
 def pytest_configure(config):
     config.addinivalue_line("markers", "big: needs gigabytes; runs with GB_E2E_BIG=1")
     config.addinivalue_line("markers", "once: no other on another backend")
-    config.addinivalue_line("markers", "rest: shows no route, command, option or error that no other test shows; check leaves it to check --all")
+    config.addinivalue_line("markers", "rest: shows no route, command, option or error that no other test shows; check "
+                            "leaves it to check --all")
 
 
 def _on_another_backend(item):
@@ -68,7 +77,8 @@ def _is_picked(item, only):
         return False
     # What no test produces can be said after a whole run, from its records.
     if item.path.stem == "test_zz_interface":
-        return bool(os.environ.get("GB_E2E_RECORDS")) and (SET in ("all", "check") or item.name == "test_all_that_was_produced_is_declared")
+        return bool(os.environ.get("GB_E2E_RECORDS")) and (SET in ("all", "check")
+                                                           or item.name == "test_all_that_was_produced_is_declared")
     another = _on_another_backend(item)
     if another and ("once" in item.keywords or item.path.stem not in OF_MEMORY):
         return False

@@ -42,11 +42,13 @@ def unfiltered(row, above, depth, guess):
 
 
 def pixels(data):
-    """height x width x 3; of the PNGs that Chromium writes: eight bits, without interlacing, colours with or without alpha."""
+    """height x width x 3; of the PNGs that Chromium writes: eight bits, without interlacing, colours with or without
+    alpha."""
     width, height, bits, kind, _, _, interlaced = struct.unpack(">IIBBBBB", next(chunks(data))[1])
     depth = {2: 3, 6: 4}[kind]
     assert bits == 8 and not interlaced
-    rows = numpy.frombuffer(zlib.decompress(b"".join(d for name, d in chunks(data) if name == b"IDAT")), "u1").reshape(height, -1)
+    rows = numpy.frombuffer(zlib.decompress(b"".join(d for name, d in chunks(data) if name == b"IDAT")),
+                            "u1").reshape(height, -1)
     out = numpy.zeros((height, width * depth), "u1")
     above = out[0]
     for y, (how, row) in enumerate(zip(rows[:, 0], rows[:, 1:])):
@@ -61,7 +63,8 @@ def pixels(data):
 
 
 def palette_of(rgb, counts):
-    """The most frequent colours, and as many others, each the farthest from all before it: a small mark keeps its colour."""
+    """The most frequent colours, and as many others, each the farthest from all before it: a small mark keeps its
+    colour."""
     chosen = list(numpy.argsort(-counts, kind="stable")[:128])
     apart = numpy.full(len(rgb), 1 << 20)
     for i in range(256):
@@ -77,7 +80,8 @@ def smaller(data):
     colours, places, counts = numpy.unique(codes, return_inverse=True, return_counts=True)
     rgb = (colours[:, None] >> numpy.array([16, 8, 0], "u4") & 255).astype("i4")
     palette = palette_of(rgb, counts)
-    nearest = numpy.concatenate([((part[:, None] - palette) ** 2).sum(2).argmin(1) for part in numpy.array_split(rgb, len(rgb) // 4096 + 1)])
+    nearest = numpy.concatenate([((part[:, None] - palette) ** 2).sum(2).argmin(1)
+                                 for part in numpy.array_split(rgb, len(rgb) // 4096 + 1)])
     height, width = codes.shape
     rows = numpy.zeros((height, width + 1), "u1")
     rows[:, 1:] = nearest[places.reshape(height, width)]

@@ -3,7 +3,8 @@ import contextlib
 import random
 import socket
 
-# Outside of what the kernel gives to connections and to listeners that name none: nothing takes such a port while its server restarts.
+# Outside of what the kernel gives to connections and to listeners that name none: nothing takes such a port while its
+# server restarts.
 FIRST, LAST = 12000, 32000
 
 

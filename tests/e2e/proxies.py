@@ -1,5 +1,6 @@
-"""nginx and HAProxy in front of a daemon, each as a child process with one thread and its files in the test's folder. Each has two
-listeners: one with the default configuration, to the daemon's TCP port; and one with the laxest parsing, to the UNIX socket."""
+"""nginx and HAProxy in front of a daemon, each as a child process with one thread and its files in the test's folder.
+Each has two listeners: one with the default configuration, to the daemon's TCP port; and one with the laxest parsing,
+to the UNIX socket."""
 import os
 import re
 import shutil
@@ -81,7 +82,8 @@ TELLS = {"nginx": "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
 
 
 def program(name):
-    """The program of Debian's package, which ./bootstrap check provides. Without it the test is skipped if GB_E2E_LACKING=skip."""
+    """The program of Debian's package, which ./bootstrap check provides. Without it the test is skipped if
+    GB_E2E_LACKING=skip."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
     if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
         pytest.skip(f"{name} is not installed on this machine")
@@ -100,7 +102,8 @@ class Proxy:
         for _ in range(5):
             self.ports = free_ports(2)
             self.process = self.begin("{}:{}".format(*daemon.tcp), daemon.unix)
-            if until(f"{name} listens or has ended", lambda: self.listens() or self.process.poll() is not None) is True and self.listens():
+            if (until(f"{name} listens or has ended", lambda: self.listens() or self.process.poll() is not None) is True
+                and self.listens()):
                 break
             self.process.wait(PATIENCE_S)
             assert "in use" in self.said(), self.said()  # another process took the port
@@ -114,10 +117,11 @@ class Proxy:
         return self.spawn(conf)
 
     def spawn(self, conf):
-        args = {"nginx": ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")], "haproxy": ["-db", "-f", conf],
-                "caddy": ["run", "--adapter", "caddyfile", "--config", conf]}[self.name]
+        args = {"nginx": ["-p", self.folder, "-c", conf, "-e", os.path.join(self.folder, "errors")],
+                "haproxy": ["-db", "-f", conf], "caddy": ["run", "--adapter", "caddyfile", "--config", conf]}[self.name]
         out = "forwarded" if self.name == "haproxy" else "output"  # HAProxy prints its log
-        own = {**os.environ, "XDG_DATA_HOME": self.folder, "XDG_CONFIG_HOME": self.folder}  # where Caddy keeps what it makes
+        # where Caddy keeps what it makes
+        own = {**os.environ, "XDG_DATA_HOME": self.folder, "XDG_CONFIG_HOME": self.folder}
         with open(os.path.join(self.folder, out), "wb") as f, open(os.path.join(self.folder, "stderr"), "wb") as errors:
             return subprocess.Popen([self.program, *args], stdin=subprocess.DEVNULL, stdout=f, stderr=errors, env=own)
 
@@ -140,7 +144,8 @@ class Proxy:
         return "".join(texts)
 
     def forwarded(self, at):
-        """(the requests "METHOD target" that it sent to the daemon since byte `at` of its log, the log's present end)"""
+        """(the requests "METHOD target" that it sent to the daemon since byte `at` of its log, the log's present
+        end)"""
         with open(self.log, "rb") as f:
             f.seek(at)
             data = f.read()

@@ -21,7 +21,8 @@ def client_of(daemon, session="default", unix=False, **more):
 
 
 class Granter:
-    """Answers every map request over a UNIX socket with a given reply, in a thread; records the requests and the ended connections."""
+    """Answers every map request over a UNIX socket with a given reply, in a thread; records the requests and the ended
+    connections."""
 
     def __init__(self, folder, data=bytes(range(24)), dtype="uint8", shape=None, mode=None, before=64, **fields):
         self.path = os.path.join(str(folder), f"{id(self):x}.sock")
@@ -33,9 +34,10 @@ class Granter:
         os.pwrite(self.memory, data, before)
         self.document = {
             "lease": "17", "session": "default", "buffer": "x", "way": "memfd",
-            "passed_over": [{"way": "vmm", "reason": "the host backend has none"}], "bytes": len(data), "map_bytes": self.map_bytes,
-            "offset": before, "dtype": dtype, "shape": list(shape if shape is not None else (len(data),)), "generation": 3,
-            "etag": '"1.3.x"', "device": {"index": 0, "uuid": "HOST-1"}, "kind": "shared", "fds": 1, "handle": None, "event": None,
+            "passed_over": [{"way": "vmm", "reason": "the host backend has none"}], "bytes": len(data),
+            "map_bytes": self.map_bytes, "offset": before, "dtype": dtype,
+            "shape": list(shape if shape is not None else (len(data),)), "generation": 3, "etag": '"1.3.x"',
+            "device": {"index": 0, "uuid": "HOST-1"}, "kind": "shared", "fds": 1, "handle": None, "event": None,
             **fields,
         }
         self.mode, self.fds = mode, 1

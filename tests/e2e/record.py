@@ -5,14 +5,16 @@ import re
 LINE = re.compile(rb"^(GET|HEAD|POST|PUT|PATCH|DELETE) (\S+) HTTP/1\.[01]\r?$", re.M)
 # Headers of every answer, or of the connection; operations do not describe them.
 # Strict-Transport-Security: of every reply over TLS where it is asked for. Server: of the proxies that tests start.
-COMMON = {"Date", "Strict-Transport-Security", "Server", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding",
-          "Cache-Control", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "Idempotency-Replayed", "Ratelimit", "Ratelimit-Policy",
-          "X-Request-Id", "Gpubuf-Epoch", "Gpubuf-Fleet", "Gpubuf-Replica",  # the last three of registered sessions
-          "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers"}  # with --cors-origin
+COMMON = {"Date", "Strict-Transport-Security", "Server", "Content-Length", "Content-Type", "Connection",
+          "Transfer-Encoding", "Cache-Control", "X-Content-Type-Options", "Cross-Origin-Resource-Policy",
+          # the last three of registered sessions
+          "Idempotency-Replayed", "Ratelimit", "Ratelimit-Policy", "X-Request-Id", "Gpubuf-Epoch", "Gpubuf-Fleet",
+          # with --cors-origin
+          "Gpubuf-Replica", "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers"}
 
 
-# Headers in replies to reads: they prevent content sniffing, and reading by pages of other origins. A refusal by libmicrohttpd itself is no
-# problem document.
+# Headers in replies to reads: they prevent content sniffing, and reading by pages of other origins. A refusal by
+# libmicrohttpd itself is no problem document.
 EVERY = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
 OWN = (400, 413, 414, 431)
 
@@ -27,12 +29,15 @@ class Record:
         names, kinds = self.seen.setdefault((method.upper(), path, int(status)), (set(), set()))
         names.update(name.title() for name in headers.keys())
         said = {name.title(): value for name, value in headers.items()}
-        if method.upper() in ("GET", "HEAD") and int(status) >= 200 and not (int(status) in OWN and said.get("Content-Type") != "application/problem+json"):
+        if method.upper() in ("GET", "HEAD") and int(status) >= 200 and not (int(status) in OWN
+                                                                             and said.get("Content-Type")
+                                                                             != "application/problem+json"):
             assert {name: said.get(name) for name in EVERY} == EVERY, (method, target, status, said)
             assert said.get("Cache-Control"), (method, target, status, said)
         # A reply without a body has the headers of another reply: of a 200, of a GET.
         if int(status) != 304 and (method.upper() != "HEAD" or int(status) >= 400):
-            kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title() == "Content-Type")
+            kinds.update(value.split(";")[0].strip() for name, value in headers.items() if name.title()
+                         == "Content-Type")
 
     def save(self, path):
         with open(path, "w", encoding="utf-8") as f:

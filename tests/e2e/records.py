@@ -42,8 +42,9 @@ def context_of(authority, low=ssl.TLSVersion.TLSv1_2, high=ssl.TLSVersion.TLSv1_
 
 def s_client(address, authority, *args, send=b"", name="localhost"):
     """What openssl s_client says, and the answer to `send`, which should ask for the connection's end."""
-    run = subprocess.run(["openssl", "s_client", "-connect", "{}:{}".format(*address), "-CAfile", authority.cert, "-servername", name,
-                          "-verify_return_error", "-ign_eof", *args], input=send, capture_output=True, timeout=PATIENCE_S)
+    run = subprocess.run(["openssl", "s_client", "-connect", "{}:{}".format(*address), "-CAfile", authority.cert,
+                          "-servername", name, "-verify_return_error", "-ign_eof", *args], input=send,
+                         capture_output=True, timeout=PATIENCE_S)
     return (run.stdout + run.stderr).decode(errors="replace")
 
 

@@ -1,5 +1,5 @@
-"""Loaded by schemathesis. For every other case, the objects that it names are created first, so that not all cases end in 404. All answers
-are recorded for the whole run."""
+"""Loaded by schemathesis. For every other case, the objects that it names are created first, so that not all cases end
+in 404. All answers are recorded for the whole run."""
 import http.client
 import itertools
 import json
@@ -22,7 +22,8 @@ def _ask(method, target, body):
     c.close()
 
 
-@schemathesis.serializer("application/partial-upload", "application/x-npy", "application/x-safetensors", "application/vnd.safetensors")
+@schemathesis.serializer("application/partial-upload", "application/x-npy", "application/x-safetensors",
+                         "application/vnd.safetensors")
 def as_bytes(context, value):
     return value if isinstance(value, bytes) else str(value).encode()
 

@@ -19,9 +19,11 @@ END_S = 6  # time for a connection to end after a request with no known end
 OWN = ("GET /livez", "PUT /v1/sessions/default/buffers/barrier/data")  # of this file
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 BAD = {400, 405, 411, 413, 414, 417, 422, 431, 501, 505}  # 422: the body is larger than the buffer
-SILENT = {"blank before", "tabs", "method alone", "nothing but blanks"}  # libmicrohttpd ends the connection before any callback
+# libmicrohttpd ends the connection before any callback
+SILENT = {"blank before", "tabs", "method alone", "nothing but blanks"}
 HUGE = ("16 digits", "2^63")  # chunks whose data includes the following request; data of a broken body is kept
-LOGGED = re.compile(r'(?:request|refused|failed): \d+ after .* method=(\S+) .*?path=("?)(.*?)\2(?: code=\S+)?$')  # the path has no query
+# the path has no query
+LOGGED = re.compile(r'(?:request|refused|failed): \d+ after .* method=(\S+) .*?path=("?)(.*?)\2(?: code=\S+)?$')
 
 
 class Exchange:
@@ -54,8 +56,8 @@ def at_random(seed, data):
 class Seam:
     def __init__(self, folder):
         self.tags, self.by_key, self.at, self.local = itertools.count(), {}, 0, threading.local()
-        self.daemon = Daemon("host", "--log-level", "debug", "--http-threads", "1", "--idle-timeout", "600", "--max-uploads", "100000",
-                             "--slots-bytes", "8M", "--slot-bytes", "256K")
+        self.daemon = Daemon("host", "--log-level", "debug", "--http-threads", "1", "--idle-timeout", "600",
+                             "--max-uploads", "100000", "--slots-bytes", "8M", "--slot-bytes", "256K")
         self.proxies, self.clients = {}, []
         try:
             for name in ("nginx", "haproxy"):
@@ -85,7 +87,8 @@ class Seam:
         return self.daemon.unix if road == "unix" else self.daemon.tcp
 
     def ask(self, *request):
-        """Uses this thread's own connection: when the answer arrives, the daemon has handled all that it had read before."""
+        """Uses this thread's own connection: when the answer arrives, the daemon has handled all that it had read
+        before."""
         if not hasattr(self.local, "client"):
             self.local.client = Client(self.daemon.unix)
             self.clients.append(self.local.client)
@@ -94,7 +97,8 @@ class Seam:
     def exchange(self, case, road):
         x = Exchange(case, f"{next(self.tags):06d}", road)
         if case.route == "patch":
-            r = self.ask("PUT", f"/v1/sessions/default/buffers/up{x.tag}/data?dtype=uint8&shape=1000", b"", {"Upload-Complete": "?0"}).expect(201)
+            r = self.ask("PUT", f"/v1/sessions/default/buffers/up{x.tag}/data?dtype=uint8&shape=1000", b"",
+                         {"Upload-Complete": "?0"}).expect(201)
             x.upload = r.headers["Location"].rsplit("/", 1)[1]
             self.by_key[x.upload] = x
         self.by_key[x.tag] = x
@@ -107,7 +111,7 @@ class Seam:
         else:
             self.ask("GET", "/livez")
 
-    # --- directly ----------------------------------------------------------------------------------------------------------
+    # --- directly -----------------------------------------------------------------------------------------------------
 
     def direct(self, case, road, at=()):
         x = self.exchange(case, road)
@@ -156,20 +160,23 @@ class Seam:
         served = canary == 1 and len(codes) == 2 and codes[1] == 404 and b"canary-" in answers[1][2] and (
             codes[0] in route.served or x.case.want == "either" and codes[0] >= 400)
         closed = len(codes) == 1 and canary == 0 and codes[0] in route.served
-        # Bytes that libmicrohttpd has read behind a chunked body cannot be given back to it, so the reply announces that the connection
-        # ends.
+        # Bytes that libmicrohttpd has read behind a chunked body cannot be given back to it, so the reply announces
+        # that the connection ends.
         told = closed and b"chunked" in x.case.data.lower() and answers[0][1].get("Connection") == "close"
         silent = x.case.name in SILENT and not x.got and canary == 0
-        good = {"refuse": refused or silent, "serve": served or told, "either": refused or served or closed or silent}[x.case.want]
-        return [] if good else [f"wanted: {x.case.want}; came: {codes} and {'the end' if x.ended else 'no end'}, the request behind it ran {canary} times"
+        good = {"refuse": refused or silent, "serve": served or told, "either": refused or served or closed
+                or silent}[x.case.want]
+        return [] if good else [f"wanted: {x.case.want}; came: {codes} and {'the end' if x.ended else 'no end'}, the "
+                                f"request behind it ran {canary} times"
                                 + ("" if codes else f"; bytes {x.got[:100]!r}")]
 
-    # --- through a proxy ---------------------------------------------------------------------------------------------------
+    # --- through a proxy ----------------------------------------------------------------------------------------------
 
     def innocent(self, x, n):
         """Another client of the proxy, on its own connection. The proxy reuses its connection to the daemon."""
         name = f"innocent{n}-{x.tag}"
-        ask = f"GET /v1/sessions/default/buffers/{name} HTTP/1.1\r\nHost: localhost\r\nX-Secret: secret-{x.tag}\r\nConnection: close\r\n\r\n"
+        ask = (f"GET /v1/sessions/default/buffers/{name} HTTP/1.1\r\nHost: localhost\r\nX-Secret: "
+               f"secret-{x.tag}\r\nConnection: close\r\n\r\n")
         with Wire(self.address(x.road)) as w:
             w.sock.sendall(ask.encode())
             if not w.read_on(END_S):
@@ -206,13 +213,15 @@ class Seam:
         proxy, ran, sent = self.proxies[PROXIED[road][0]], Counter(), Counter()
 
         def more():
-            """Requests that the daemon ran but the proxy did not send. The proxy may log a request only after the client has closed."""
+            """Requests that the daemon ran but the proxy did not send. The proxy may log a request only after the
+            client has closed."""
             ran.update(self.requests())
             rows, self.read_to[proxy.name] = proxy.forwarded(self.read_to[proxy.name])
             sent.update(key(row) for row in rows)
             spare = sent - ran
             left = Counter({k: n for k, n in (ran - sent).items() if k not in OWN and not k.startswith("PUT up")})
-            for k in [k for k in left if k.startswith("unknown ")]:  # a head that libmicrohttpd refused itself: the daemon knows only the target
+            # a head that libmicrohttpd refused itself: the daemon knows only the target
+            for k in [k for k in left if k.startswith("unknown ")]:
                 left[k] -= sum(spare[f"{m} {k.removeprefix('unknown ')}"] for m in METHODS)
             return +left
 
@@ -229,11 +238,12 @@ class Seam:
                     x.faults.append(f"innocent {n} ran {ran[f'GET innocent{n}-{x.tag}']} times")
         return done
 
-    # --- the daemon's actions ----------------------------------------------------------------------------------------------
+    # --- the daemon's actions -----------------------------------------------------------------------------------------
 
     def requests(self):
-        """Counter of the requests that it has answered since the last call. The log lacks only requests that are still running: a thread of
-        its own writes it in order, so it has all that were answered before one of this test's when it has that one."""
+        """Counter of the requests that it has answered since the last call. The log lacks only requests that are still
+        running: a thread of its own writes it in order, so it has all that were answered before one of this test's when
+        it has that one."""
         mark = f"mark-{next(self.tags)}"
 
         def written():

@@ -1,5 +1,5 @@
-"""Certificates of a private authority, and sockets that are encrypted. With GB_E2E_TLS=1 daemons of tests listen for TLS,
-and their clients use it: the tests are the same."""
+"""Certificates of a private authority, and sockets that are encrypted. With GB_E2E_TLS=1 daemons of tests listen for
+TLS, and their clients use it: the tests are the same."""
 import atexit
 import os
 import shutil
@@ -24,13 +24,14 @@ class Authority:
     def __init__(self, folder, name="test authority"):
         self.folder = str(folder)
         self.cert, self.key = self.path("ca.pem"), self.path("ca.key")
-        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key, "-out",
-                self.cert, "-subj", f"/CN={name}", "-days", 30)
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", self.key,
+                "-out", self.cert, "-subj", f"/CN={name}", "-days", 30)
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def make(self, name, subject, names, usage="serverAuth", days=10, key=("ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
+    def make(self, name, subject, names, usage="serverAuth", days=10,
+             key=("ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
         request, extensions = self.path(name + ".csr"), self.path(name + ".ext")
         cert, file = self.path(name + ".pem"), self.path(name + ".key")
         openssl("req", "-newkey", *key, "-nodes", "-keyout", file, "-out", request, "-subj", subject)
@@ -60,7 +61,8 @@ def authority():
         _made.append(Authority(folder))
         _made[0].pair = _made[0].server()
         if EVERYWHERE:  # of curl, requests and others
-            os.environ.update({name: _made[0].cert for name in ("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")})
+            os.environ.update({name: _made[0].cert for name in ("CURL_CA_BUNDLE", "SSL_CERT_FILE",
+                                                                "REQUESTS_CA_BUNDLE")})
     return _made[0]
 
 
@@ -71,8 +73,8 @@ def options():
 
 
 class Secured:
-    """Used like a socket. Its records are made apart from it, so that a test decides which bytes leave when. session: of another one that
-    is to be resumed. One thread may send while another one reads."""
+    """Used like a socket. Its records are made apart from it, so that a test decides which bytes leave when. session:
+    of another one that is to be resumed. One thread may send while another one reads."""
 
     def __init__(self, sock, context, name="localhost", session=None, shake=True):
         self.plain, self.into, self.out = sock, ssl.MemoryBIO(), ssl.MemoryBIO()

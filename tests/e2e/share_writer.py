@@ -1,8 +1,10 @@
-"""A process that maps a buffer of int32 for writing and writes it, by numpy or by torch, until it gets a command to stop or is killed.
+"""A process that maps a buffer of int32 for writing and writes it, by numpy or by torch, until it gets a command to
+stop or is killed.
 
-As a program: share_writer.py SOCKET SESSION BUFFER LIBRARY WAY. It prints "ready", and then carries out commands from its standard input.
-"fill N" sets all elements to N and prints "filled N". "go N" sets them to N, N + 1, ... until the next line comes; it prints "going" after
-N is written, and "stopped M" at the end. "alive" prints whether the daemon is alive. The end of its input ends the mapping."""
+As a program: share_writer.py SOCKET SESSION BUFFER LIBRARY WAY. It prints "ready", and then carries out commands from
+its standard input. "fill N" sets all elements to N and prints "filled N". "go N" sets them to N, N + 1, ... until the
+next line comes; it prints "going" after N is written, and "stopped M" at the end. "alive" prints whether the daemon is
+alive. The end of its input ends the mapping."""
 import os
 import select
 import subprocess
@@ -17,7 +19,8 @@ class Writer:
     """This file as a program."""
 
     def __init__(self, unix, session, buffer, library, way):
-        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), unix, session, buffer, library, way],
+        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), unix, session, buffer, library,
+                                         way],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.expect("ready")
 

@@ -1,7 +1,8 @@
 """Clients that map buffers over the UNIX socket: in the test's own process, and as processes that can be killed.
 
-As a program: sharing.py SOCKET SESSION BUFFER MODE maps, prints the answer as a line of JSON, and then carries out commands from its
-standard input: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes, "end" ends the lease."""
+As a program: sharing.py SOCKET SESSION BUFFER MODE maps, prints the answer as a line of JSON, and then carries out
+commands from its standard input: "digest" prints the bytes' SHA-256, "write OFFSET HEX" writes, "end" ends the
+lease."""
 import array
 import hashlib
 import json
@@ -42,7 +43,8 @@ class Local(Connected):
         self.sock.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + data)
 
     def _more(self, fds):
-        data, ancillary, flags, _ = self.sock.recvmsg(1 << 18, socket.CMSG_SPACE(8 * array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = self.sock.recvmsg(1 << 18, socket.CMSG_SPACE(8 * array.array("i").itemsize),
+                                                      socket.MSG_CMSG_CLOEXEC)
         for level, kind, raw in ancillary:
             assert (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
             got = array.array("i")
@@ -95,7 +97,8 @@ class Memory:
 
     def __init__(self, answer):
         self.info = answer.json()
-        assert answer.status == 200 and self.info["way"] == "memfd" and len(answer.fds) == self.info["fds"] == 1, answer.body
+        assert (answer.status == 200 and self.info["way"] == "memfd" and len(answer.fds) == self.info["fds"]
+                == 1), answer.body
         self.writable = self.info["mode"] == "write"
         prot = mmap.PROT_READ | (mmap.PROT_WRITE if self.writable else 0)
         self.whole = mmap.mmap(answer.fds[0], self.info["map_bytes"], mmap.MAP_SHARED, prot)
@@ -121,8 +124,8 @@ class Program:
     """Runs a file of these as a program: it prints its first answer, then carries out commands, a line each."""
 
     def __init__(self, file, *arguments):
-        self.process = subprocess.Popen([sys.executable, file, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True)
+        self.process = subprocess.Popen([sys.executable, file, *map(str, arguments)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
         line = line_of(self.process.stdout)
         assert line, "the process ended"
         self.info = json.loads(line)

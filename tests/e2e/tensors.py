@@ -13,16 +13,17 @@ TYPE = "application/x-safetensors"
 
 # gpubufd's dtype, the format's dtype
 TYPES = (("bool", "BOOL"), ("uint8", "U8"), ("uint16", "U16"), ("uint32", "U32"), ("uint64", "U64"), ("int8", "I8"),
-         ("int16", "I16"), ("int32", "I32"), ("int64", "I64"), ("float16", "F16"), ("bfloat16", "BF16"), ("float32", "F32"),
-         ("float64", "F64"), ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2"), ("float8_e4m3fnuz", "F8_E4M3FNUZ"),
-         ("float8_e5m2fnuz", "F8_E5M2FNUZ"), ("float8_e8m0fnu", "F8_E8M0"), ("complex64", "C64"))
+         ("int16", "I16"), ("int32", "I32"), ("int64", "I64"), ("float16", "F16"), ("bfloat16", "BF16"),
+         ("float32", "F32"), ("float64", "F64"), ("float8_e4m3fn", "F8_E4M3"), ("float8_e5m2", "F8_E5M2"),
+         ("float8_e4m3fnuz", "F8_E4M3FNUZ"), ("float8_e5m2fnuz", "F8_E5M2FNUZ"), ("float8_e8m0fnu", "F8_E8M0"),
+         ("complex64", "C64"))
 
 
 def width(dtype):
     return np.dtype(getattr(ml_dtypes, dtype, None) or dtype).itemsize
 
 
-# --- many tensors -------------------------------------------------------------------------------------------------------
+# --- many tensors -----------------------------------------------------------------------------------------------------
 
 TENSORS = "/v1/sessions/{}/tensors"
 

@@ -44,10 +44,13 @@ def test_each_request_is_a_line(start, tmp_path):
     asked(d, "PUT", DATA.format("default", "x") + "?dtype=int8&shape=5", "up", b"abcde", secret).expect(201)
     x = known(path, request_id="up")
     assert x["client"] == "127.0.0.1" and x["token"] == "writer" and x["certificate"] is None and x["method"] == "PUT"
-    assert x["route"] == "/v1/sessions/{session}/buffers/{buffer}/data" and x["path"] == DATA.format("default", "x") and x["code"] is None
-    assert (x["status"], x["received"]) == (201, 5) and 0 <= x["body_us"] <= x["duration_us"] and x["time"].endswith("Z")
+    assert (x["route"] == "/v1/sessions/{session}/buffers/{buffer}/data" and x["path"] == DATA.format("default", "x")
+            and x["code"] is None)
+    assert ((x["status"], x["received"]) == (201, 5) and 0 <= x["body_us"] <= x["duration_us"]
+            and x["time"].endswith("Z"))
     for own, method, target, status, sent, headers in [
-            ("down", "GET", DATA.format("default", "x"), 200, 5, {}), ("part", "GET", DATA.format("default", "x"), 206, 2, {"Range": "bytes=1-2"}),
+            ("down", "GET", DATA.format("default", "x"), 200, 5, {}), ("part", "GET", DATA.format("default", "x"), 206,
+                                                                       2, {"Range": "bytes=1-2"}),
             ("head", "HEAD", DATA.format("default", "x"), 200, 0, {}), ("live", "GET", "/livez", 200, 16, {})]:
         assert asked(d, method, target, own, None, secret, **headers).status == status
         assert known(path, request_id=own)["sent"] == sent
@@ -142,12 +145,15 @@ def test_refusals_of_rights_are_logged(start, tmp_path, form):
     assert len(said) == 2 and "fine" not in d.log() and "secret" not in "".join(said)
     if form == "json":
         first, second = map(json.loads, said)
-        assert (first["level"], first["event"], first["client"], first["code"]) == ("warning", "refused", "127.0.0.1", "unauthenticated")
+        assert (first["level"], first["event"], first["client"], first["code"]) == ("warning", "refused", "127.0.0.1",
+                                                                                    "unauthenticated")
         assert (second["token"], second["method"], second["path"]) == ("reader", "DELETE", S + "/buffers/x")
         assert second["route"] == "/v1/sessions/{session}/buffers/{buffer}" and second["code"] == "forbidden"
     else:
-        assert " warning refused: 401 after " in said[0] and " request_id=none-401 client=127.0.0.1 method=GET " in said[0]
-        assert " token=reader method=DELETE route=/v1/sessions/{session}/buffers/{buffer} " in said[1] and said[1].endswith(" code=forbidden")
+        assert (" warning refused: 401 after " in said[0] and " request_id=none-401 client=127.0.0.1 method=GET "
+                in said[0])
+        assert (" token=reader method=DELETE route=/v1/sessions/{session}/buffers/{buffer} " in said[1]
+                and said[1].endswith(" code=forbidden"))
 
 
 def test_refusals_that_repeat_are_counted(start, tmp_path):
@@ -166,7 +172,8 @@ def test_refusals_that_repeat_are_counted(start, tmp_path):
 def test_levels_for_the_journal(start, tmp_path):
     """Lines begin with their priority if standard error is what JOURNAL_STREAM names."""
     command(tmp_path / "s", "add", "reader", "--scope", "read")
-    d = start(program=launched(tmp_path, 'st = os.fstat(2)\nos.environ["JOURNAL_STREAM"] = f"{st.st_dev}:{st.st_ino}"'), state=str(tmp_path / "s"))
+    d = start(program=launched(tmp_path, 'st = os.fstat(2)\nos.environ["JOURNAL_STREAM"] = f"{st.st_dev}:{st.st_ino}"'),
+              state=str(tmp_path / "s"))
     d.ask("GET", "/v1").expect(401)
     until("the refusal is logged", lambda: " refused: " in d.log())
     for line in d.log().splitlines():

@@ -47,16 +47,18 @@ def adopted(s):
     return s.get("stats")["sharing"]["adopted"]
 
 
-# --- the bytes ---------------------------------------------------------------------------------------------------------
+# --- the bytes --------------------------------------------------------------------------------------------------------
 
 
 def test_another_process_owns_them(daemon, s, session):
     used = s.get("")["used_bytes"]
     with Process(daemon, session, "x", SIZE) as p:
         info = p.info
-        assert {k: info[k] for k in ("name", "session", "bytes", "dtype", "shape", "state", "adopted", "crc32c", "pool", "mirrored", "sealed")} == {
-            "name": "x", "session": session, "bytes": SIZE, "dtype": "uint8", "shape": [SIZE], "state": "ready", "adopted": True, "crc32c": None,
-            "pool": None, "mirrored": False, "sealed": False}
+        assert {k: info[k] for k in ("name", "session", "bytes", "dtype", "shape", "state", "adopted", "crc32c", "pool",
+                                     "mirrored", "sealed")} == {
+                                         "name": "x", "session": session, "bytes": SIZE, "dtype": "uint8",
+                                         "shape": [SIZE], "state": "ready", "adopted": True, "crc32c": None,
+                                         "pool": None, "mirrored": False, "sealed": False}
         assert info["kind"] in ("pageable", "pinned") and s.meta("x") == info and s.data("x") == bytes(SIZE)
         put = s.put("x", A, status=200)
         assert put["generation"] > info["generation"] and put["crc32c"] is None and p.say("digest") == digest(A)
@@ -69,7 +71,8 @@ def test_another_process_owns_them(daemon, s, session):
     until("nothing is mapped any more", lambda: adopted(s) == 0)
     assert s.meta("x")["adopted"]
     again = s.put("x", B, status=200)  # the daemon's own memory
-    assert (again["adopted"], again["crc32c"], again["state"]) == (False, f"{crc32c(B):08x}" if isinstance(crc32c(B), int) else crc32c(B), "ready")
+    assert (again["adopted"], again["crc32c"],
+            again["state"]) == (False, f"{crc32c(B):08x}" if isinstance(crc32c(B), int) else crc32c(B), "ready")
 
 
 def test_what_is_done_with_it_is_done_in_the_owners_memory(s, session, owner, memory):
@@ -102,19 +105,23 @@ def test_what_is_done_with_it_is_done_in_the_owners_memory(s, session, owner, me
 
 
 def test_one_side_of_a_mirrored_buffer(daemon, s, session, owner, memory):
-    """set_cpu_data of SyncedMemory: the head moves to that side, whose memory is another process's; the device side stays ours."""
+    """set_cpu_data of SyncedMemory: the head moves to that side, whose memory is another process's; the device side
+    stays ours."""
     generation = s.put("m", B, "?mirrored=true&side=device")["generation"]
     tag = s.ask("GET", "buffers/m").headers["ETag"]
     told(daemon, owner.adopt("m", [], session, ['If-Match: "no"'], bytes=SIZE, side="host"), 412, "precondition_failed")
-    info = told(daemon, owner.adopt("m", [memory.fd], session, [f"If-Match: {tag}"], bytes=SIZE, side="host"), 200).json()
+    info = told(daemon, owner.adopt("m", [memory.fd], session, [f"If-Match: {tag}"], bytes=SIZE, side="host"),
+                200).json()
     assert (info["head"], info["adopted"], info["generation"], info["crc32c"]) == ("host", True, generation + 1, None)
-    assert info["sides"]["host"] == {"bytes": SIZE, "current": True, "owned": False, "pinned": info["sides"]["host"]["pinned"]}
+    assert info["sides"]["host"] == {"bytes": SIZE, "current": True, "owned": False,
+                                     "pinned": info["sides"]["host"]["pinned"]}
     assert info["sides"]["device"] == {"bytes": SIZE, "current": False, "owned": True} and s.data("m") == A
     assert s.get("")["used_bytes"] == SIZE and adopted(s) == 1
     assert s.post("buffers/m/sync", {"to": "device"})["copied"] and s.data("m") == A
     s.fill("m", 7)
     assert s.post("buffers/m/sync", {"to": "host"})["head"] == "synced" and memory.bytes() == b"\7" * SIZE
-    assert "release" in s.ask("POST", "buffers/m/reserve", {"bytes": 2 * SIZE, "side": "host"}).problem(409, "adopted")["detail"]
+    assert "release" in s.ask("POST", "buffers/m/reserve",
+                              {"bytes": 2 * SIZE, "side": "host"}).problem(409, "adopted")["detail"]
     s.ask("PUT", "buffers/m/data", A + B).problem(409, "adopted")
     s.ask("POST", "buffers/m/seal", {}).problem(409, "adopted")
     owner.close()
@@ -175,10 +182,11 @@ def test_no_tag_holds(s, session, owner, memory):
     s.ask("GET", "buffers/x/data", headers={"If-Match": tag}).problem(412, "precondition_failed")
     assert s.ask("GET", "buffers/x/data", headers={"If-Range": tag, "Range": "bytes=1-2"}).status == 200
     for method in "GET", "HEAD":  # nor is there a digest
-        assert "Repr-Digest" not in s.ask(method, "buffers/x/data", headers={"Want-Repr-Digest": "sha-256=1"}).expect(200).headers
+        assert "Repr-Digest" not in s.ask(method, "buffers/x/data",
+                                          headers={"Want-Repr-Digest": "sha-256=1"}).expect(200).headers
 
 
-# --- refusals ------------------------------------------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_wants_other_memory(daemon, s, session, owner, memory):
@@ -191,13 +199,15 @@ def test_what_wants_other_memory(daemon, s, session, owner, memory):
             ("POST", "uploads", {"buffer": "x", "bytes": SIZE}),
             ("POST", "buffers/x/data", None)]:
         headers = {"Upload-Complete": "?0", "Upload-Length": str(SIZE)} if body is None else None
-        assert "another process" in s.ask(method, path, body if body is not None else b"", headers).problem(409, "adopted")["detail"], path
+        assert "another process" in s.ask(method, path, body if body is not None else b"",
+                                          headers).problem(409, "adopted")["detail"], path
     with Local(daemon.unix) as c:
         answer = c.map("x", session)
         assert answer.status == 409 and answer.json()["code"] == "adopted"
         answer = c.ask("POST", f"/v1/sessions/{session}/buffers/x/export", {})
         assert answer.status == 409 and answer.json()["code"] == "adopted"
-    batch = s.post("batch", {"operations": [{"op": "copy", "buffer": "x", "from": "y"}, {"op": "fill", "buffer": "z", "pattern": 1}], "atomic": True},
+    batch = s.post("batch", {"operations": [{"op": "copy", "buffer": "x", "from": "y"},
+                                            {"op": "fill", "buffer": "z", "pattern": 1}], "atomic": True},
                    status=409)
     assert batch["code"] == "adopted" and memory.bytes() == A and s.data("z") == B
     s.ask("POST", "buffers/x/sync", {"to": "host"}).problem(400, "invalid_argument")
@@ -207,16 +217,23 @@ def test_what_wants_other_memory(daemon, s, session, owner, memory):
 def test_what_is_asked(daemon, s, session, owner, memory):
     target = f"/v1/sessions/{session}/buffers/x/adopt"
     for fields, code, word in [
-            ({}, "invalid_argument", "way"), ({"way": "memfd"}, "invalid_argument", "bytes"), ({"way": "pool", "bytes": 8}, "invalid_argument", "cudaMemPoolExportPointer"),
+            ({}, "invalid_argument", "way"), ({"way": "memfd"}, "invalid_argument", "bytes"),
+            ({"way": "pool", "bytes": 8}, "invalid_argument", "cudaMemPoolExportPointer"),
             ({"way": "mmap", "bytes": 8}, "invalid_argument", "memfd"), ({"way": 1, "bytes": 8}, "wrong_type", "way"),
-            ({"way": "memfd", "bytes": 0}, "invalid_argument", "one byte"), ({"way": "memfd", "bytes": 8, "offset": 4}, "invalid_argument", "multiple"),
-            ({"way": "memfd", "bytes": 8, "handle": "AA"}, "invalid_argument", "legacy"), ({"way": "legacy", "bytes": 8}, "invalid_argument", "handle"),
-            ({"way": "legacy", "bytes": 8, "handle": "AA"}, "invalid_argument", "base64"), ({"way": "memfd", "bytes": 8, "mode": "read"}, "unknown_field", "mode"),
-            ({"way": "memfd", "bytes": 8, "map_bytes": 8}, "invalid_argument", "vmm"), ({"way": "vmm", "bytes": 8, "map_bytes": 4}, "invalid_argument", "map_bytes"),
-            ({"way": "memfd", "bytes": -1}, "invalid_argument", "bytes"), ({"way": "memfd", "shape": [-2]}, "invalid_argument", "shape")]:
+            ({"way": "memfd", "bytes": 0}, "invalid_argument", "one byte"),
+            ({"way": "memfd", "bytes": 8, "offset": 4}, "invalid_argument", "multiple"),
+            ({"way": "memfd", "bytes": 8, "handle": "AA"}, "invalid_argument", "legacy"),
+            ({"way": "legacy", "bytes": 8}, "invalid_argument", "handle"),
+            ({"way": "legacy", "bytes": 8, "handle": "AA"}, "invalid_argument", "base64"),
+            ({"way": "memfd", "bytes": 8, "mode": "read"}, "unknown_field", "mode"),
+            ({"way": "memfd", "bytes": 8, "map_bytes": 8}, "invalid_argument", "vmm"),
+            ({"way": "vmm", "bytes": 8, "map_bytes": 4}, "invalid_argument", "map_bytes"),
+            ({"way": "memfd", "bytes": -1}, "invalid_argument", "bytes"),
+            ({"way": "memfd", "shape": [-2]}, "invalid_argument", "shape")]:
         detail = told(daemon, owner.ask("POST", target, fields), 400, code).json()["detail"]
         assert word in detail, (fields, detail)
-    told(daemon, owner.ask("POST", target, {"way": "memfd", "dtype": "float32", "shape": [3], "bytes": 8}), 422, "shape_mismatch")
+    told(daemon, owner.ask("POST", target, {"way": "memfd", "dtype": "float32", "shape": [3], "bytes": 8}), 422,
+         "shape_mismatch")
     told(daemon, owner.ask("POST", target, {"way": "memfd", "bytes": 8, "device": 99}), 404, "device_not_found")
     told(daemon, owner.adopt("x", [memory.fd], "none", bytes=8), 404, "session_not_found")
     s.ask("POST", "buffers/x/adopt", {"way": "memfd", "bytes": 8}).problem(403, "local_only")
@@ -246,12 +263,15 @@ def test_what_is_handed_over(daemon, s, session, owner, memory, tmp_path):
         still.whole.close()
         fcntl.fcntl(still.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
         for fds, word in [
-                ([], "closed"), ([memory.fd] * 2, "2 descriptors"), ([memory.fd] * 253, "253 descriptors"), ([unsealed.fd], "F_SEAL_SHRINK"),
-                ([never.fd], "F_SEAL_SHRINK"), ([still.fd], "F_SEAL_WRITE"), ([ends[0].fileno()], "no memfd"), ([pipe[0]], "no memfd"),
-                ([pipe[1]], "no memfd"), ([plain], "no memfd"), ([reading], "reading and writing"), ([os.open(tmp_path, os.O_PATH)], "no memfd")]:
+                ([], "closed"), ([memory.fd] * 2, "2 descriptors"), ([memory.fd] * 253, "253 descriptors"),
+                ([unsealed.fd], "F_SEAL_SHRINK"), ([never.fd], "F_SEAL_SHRINK"), ([still.fd], "F_SEAL_WRITE"),
+                ([ends[0].fileno()], "no memfd"), ([pipe[0]], "no memfd"), ([pipe[1]], "no memfd"),
+                ([plain], "no memfd"), ([reading], "reading and writing"),
+                ([os.open(tmp_path, os.O_PATH)], "no memfd")]:
             detail = told(daemon, owner.adopt("x", fds, session, bytes=SIZE), 422, "cannot_adopt").json()["detail"]
             assert word in detail, (word, detail)
-        detail = told(daemon, owner.adopt("x", [memory.fd], session, bytes=SIZE + 1), 422, "cannot_adopt").json()["detail"]
+        detail = told(daemon, owner.adopt("x", [memory.fd], session, bytes=SIZE + 1), 422,
+                      "cannot_adopt").json()["detail"]
         assert str(SIZE) in detail
         s.ask("GET", "buffers/x").problem(404, "buffer_not_found")
         assert adopted(s) == 0 and owner.own("x", good, session)["state"] == "ready"
@@ -268,7 +288,8 @@ def test_a_byte_alone_and_nothing_at_all(daemon, s, session, owner, memory):
         told(daemon, owner.noted(f"/v1/sessions/{session}/buffers/x/adopt"), 422, "cannot_adopt")
     box = owner.ask_adopt("x", session, ["Prefer: wait=0"], way="memfd", bytes=SIZE)
     with box:
-        assert "descriptor" in told(daemon, owner.noted(f"/v1/sessions/{session}/buffers/x/adopt"), 408, "request_timeout").json()["detail"]
+        assert "descriptor" in told(daemon, owner.noted(f"/v1/sessions/{session}/buffers/x/adopt"), 408,
+                                    "request_timeout").json()["detail"]
     assert owner.own("x", memory, session)["state"] == "ready"
 
 
@@ -280,7 +301,7 @@ def test_ways_that_a_device_lacks(daemon, s, session, owner, memory, backend):
     assert owner.own("x", memory, session)["state"] == "ready"
 
 
-# --- limits, restarts, faults ----------------------------------------------------------------------------------------------
+# --- limits, restarts, faults -----------------------------------------------------------------------------------------
 
 
 def test_limits(start):
@@ -370,11 +391,14 @@ def test_an_idle_connection_stays(start, memory):
 
 def test_rights(start, tmp_path, memory):
     """Adoption needs the right to write data and the right to map for writing."""
-    secrets = {k: token(tmp_path, "add", k.replace(",", "-and-"), "--scope", k) for k in ("write", "map-write", "write,map", "write,map-write", "admin")}
+    secrets = {k: token(tmp_path, "add", k.replace(",", "-and-"), "--scope", k)
+               for k in ("write", "map-write", "write,map", "write,map-write", "admin")}
     d = start(state=str(tmp_path))
-    for scope, status in ("write", 403), ("map-write", 403), ("write,map", 403), ("write,map-write", 201), ("admin", 201):
+    for scope, status in (("write", 403), ("map-write", 403), ("write,map", 403), ("write,map-write", 201),
+                          ("admin", 201)):
         with Owner(d.unix, secrets[scope]) as c:
-            told(d, c.adopt("x-" + scope.replace(",", "-"), [memory.fd], bytes=SIZE), status, "forbidden" if status == 403 else None)
+            told(d, c.adopt("x-" + scope.replace(",", "-"), [memory.fd], bytes=SIZE), status,
+                 "forbidden" if status == 403 else None)
 
 
 def test_a_key_is_not_heard(daemon, s, session, owner, memory):
@@ -423,7 +447,8 @@ def test_descriptors_before_the_accept(start):
 
 
 def test_descriptors_with_a_plain_request(daemon, s, session):
-    """Descriptors that the daemon did not ask for are refused if the kernel supports that; otherwise they have no effect."""
+    """Descriptors that the daemon did not ask for are refused if the kernel supports that; otherwise they have no
+    effect."""
     with socket.socket(socket.AF_UNIX) as c, Owned(64) as m:
         c.settimeout(PATIENCE_S)
         c.connect(daemon.unix)

@@ -1,4 +1,5 @@
-"""Tensors of torch on a GPU that the daemon adopts by CUDA's legacy handle, and allocations of a pool of this process."""
+"""Tensors of torch on a GPU that the daemon adopts by CUDA's legacy handle, and allocations of a pool of this
+process."""
 import ctypes
 import os
 from ctypes import byref, c_char, c_int, c_size_t, c_uint64, c_ulonglong, c_ushort, c_void_p
@@ -79,8 +80,8 @@ def test_what_is_no_handle_leaves_the_device_alive(c, daemon):
 class PoolProps(ctypes.Structure):
     """CUmemPoolProps."""
 
-    _fields_ = [("kind", c_int), ("handles", c_int), ("where", c_int), ("device", c_int), ("security", c_void_p), ("most", c_size_t),
-                ("usage", c_ushort), ("reserved", c_char * 54)]
+    _fields_ = [("kind", c_int), ("handles", c_int), ("where", c_int), ("device", c_int), ("security", c_void_p),
+                ("most", c_size_t), ("usage", c_ushort), ("reserved", c_char * 54)]
 
 
 class Pool:
@@ -144,7 +145,8 @@ def test_what_is_no_memory_of_a_pool(c, daemon):
     a, handle = pool.make(N, 5)
     big, large = pool.make(6 << 30, 5)
     fd = pool.fd.value
-    wrong = [(fd, bytes(64), 4096), (fd, os.urandom(64), 4096), (fd, large, 4096), (fd, handle, 64 << 20), (fd, handle, 5 << 30)]
+    wrong = [(fd, bytes(64), 4096), (fd, os.urandom(64), 4096), (fd, large, 4096), (fd, handle, 64 << 20),
+             (fd, handle, 5 << 30)]
     with open("/dev/null", "rb") as null:
         for descriptor, data, nbytes in [*wrong, (null.fileno(), handle, 4096)]:
             with pytest.raises(gpubuf.CannotAdopt):

@@ -33,7 +33,9 @@ def owner(path, session, seed):
                 continue
             what = rng.randrange(6)
             if what == 0:
-                c.sock.sendall(f"PUT {DATA.format(session, name)} HTTP/1.1\r\nHost: h\r\nContent-Length: {SIZE}\r\n\r\n".encode() + A[:SLOT])
+                c.sock.sendall(
+                    f"PUT {DATA.format(session, name)} HTTP/1.1\r\nHost: h\r\nContent-Length: {SIZE}\r\n\r\n".encode()
+                    + A[:SLOT])
                 time.sleep(60)
             if what == 1:
                 c.send("GET", DATA.format(session, name))

@@ -61,13 +61,17 @@ def three(start, tmp_path):
 
 def test_busy_and_partial(three):
     """During a write in place, and after it was interrupted."""
-    writers = [three.raw().put(DATA.format("default", n) + "?in_place=true", 4 * SLOT).send(b"y" * 3 * SLOT) for n in "bm"]
+    writers = [three.raw().put(DATA.format("default", n) + "?in_place=true", 4 * SLOT).send(b"y" * 3 * SLOT)
+               for n in "bm"]
     until("both are written", lambda: three.stats()["running"]["uploads"] == 2)
     rows = [*use("b"), ("POST", "/buffers/b/fill", {"pattern": 1}), ("POST", "/buffers/m/sync", {"to": "device"}),
-            ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}), ("POST", "/buffers/m/release", {"side": "all"}), ("DELETE", "/buffers/b", None),
-            ("GET", "/tensors?names=k,b", None), ("PUT", "/tensors", one("U8", (1,), b"1", "b")), ("POST", "/buffers/b/verify", None),
-            ("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/b/data", b"1", WHOLE), atomic("fill", buffer="b", pattern=1),
-            ("HEAD", "/tensors?names=k,b", None), ("HEAD", "/buffers/b/data", None, DIGEST), ("POST", "/uploads", {"buffer": "b", "bytes": 4})]
+            ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}),
+            ("POST", "/buffers/m/release", {"side": "all"}), ("DELETE", "/buffers/b", None),
+            ("GET", "/tensors?names=k,b", None), ("PUT", "/tensors", one("U8", (1,), b"1", "b")),
+            ("POST", "/buffers/b/verify", None), ("PATCH", "/buffers/b/data?offset=0", b"1"),
+            ("POST", "/buffers/b/data", b"1", WHOLE), atomic("fill", buffer="b", pattern=1),
+            ("HEAD", "/tensors?names=k,b", None), ("HEAD", "/buffers/b/data", None, DIGEST),
+            ("POST", "/uploads", {"buffer": "b", "bytes": 4})]
     for row in rows:
         answered(three, 409, "buffer_busy", *row, retry=True)
     for r in writers:
@@ -75,8 +79,10 @@ def test_busy_and_partial(three):
     three.settled()
     assert three.meta("b")["state"] == three.meta("m")["state"] == "partial"
     for row in [("POST", "/buffers/k/copy", {"from": "b"}), ("POST", "/buffers/m/sync", {"to": "device"}),
-                ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}), ("POST", "/buffers/m/release", {"side": "host"}), ("GET", "/tensors", None), ("HEAD", "/tensors", None),
-                ("HEAD", "/buffers/b/data", None), ("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/b/verify", None)]:
+                ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}),
+                ("POST", "/buffers/m/release", {"side": "host"}), ("GET", "/tensors", None), ("HEAD", "/tensors", None),
+                ("HEAD", "/buffers/b/data", None), ("PATCH", "/buffers/b/data?offset=0", b"1"),
+                ("POST", "/buffers/b/verify", None)]:
         answered(three, 409, "buffer_partial", *row)
 
 
@@ -85,9 +91,12 @@ def test_lost(three, start, simulated):
     three.stop()
     d = start(*SMALL_SLOTS, state=state)
     for row in [("GET", "/buffers/b?attributes=true", None), *use("b"), ("POST", "/buffers/m/sync", {"to": "device"}),
-                ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}), ("POST", "/buffers/m/release", {"side": "all"}), ("POST", "/buffers/b/fill", {"pattern": 1, "bytes": 4}),
-                ("GET", "/tensors?prefix=b", None), ("HEAD", "/tensors?prefix=b", None), ("HEAD", "/buffers/b/data", None),
-                ("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/b/verify", None), atomic("copy", buffer="n", **{"from": "b"})]:
+                ("POST", "/buffers/m/reserve", {"bytes": 1 << 20, "side": "device"}),
+                ("POST", "/buffers/m/release", {"side": "all"}),
+                ("POST", "/buffers/b/fill", {"pattern": 1, "bytes": 4}), ("GET", "/tensors?prefix=b", None),
+                ("HEAD", "/tensors?prefix=b", None), ("HEAD", "/buffers/b/data", None),
+                ("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/b/verify", None),
+                atomic("copy", buffer="n", **{"from": "b"})]:
         answered(d, 410, "content_lost", *row)
 
 
@@ -119,23 +128,28 @@ def test_what_the_device_does_not_offer(start, backend):
     answered(d, 501, "unsupported", "POST", "/uploads", {"buffer": "n", "bytes": 4, "kind": "pinned"})
 
 
-@pytest.mark.parametrize("error, status, code", [("MemoryAllocation", 507, "out_of_memory"), ("InvalidValue", 500, "device_error"),
+@pytest.mark.parametrize("error, status, code", [("MemoryAllocation", 507, "out_of_memory"),
+                                                 ("InvalidValue", 500, "device_error"),
                                                  ("NotSupported", 501, "unsupported")])
 def test_memory_that_the_device_does_not_give(start, backend, error, status, code):
     d = start(*SMALL_SLOTS, spec=f"fault:alloc@2+=cudaError{error}:{backend}")
     d.put("b", b"12345678").expect(201)
     method, later, headers = appends(begun(d))
-    for row in [("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/n/data", b"1", WHOLE), ("PUT", "/buffers/n/data", b"1"),
-                ("POST", "/uploads", {"buffer": "n", "bytes": 4}), ("PUT", "/tensors", one("U8", (1,), b"1")),
-                ("POST", "/buffers", {"name": "n", "bytes": 4}), ("POST", "/buffers/n/copy", {"from": "b"}),
-                ("POST", "/buffers/b/fill", {"pattern": 1}), atomic("fill", buffer="b", pattern=1), (method, later, npy([1]), headers)]:
+    for row in [("PATCH", "/buffers/b/data?offset=0", b"1"), ("POST", "/buffers/n/data", b"1", WHOLE),
+                ("PUT", "/buffers/n/data", b"1"), ("POST", "/uploads", {"buffer": "n", "bytes": 4}),
+                ("PUT", "/tensors", one("U8", (1,), b"1")), ("POST", "/buffers", {"name": "n", "bytes": 4}),
+                ("POST", "/buffers/n/copy", {"from": "b"}), ("POST", "/buffers/b/fill", {"pattern": 1}),
+                atomic("fill", buffer="b", pattern=1), (method, later, npy([1]), headers)]:
         answered(d, status, code, *row)
 
 
-FAULTS = [("complete", "POST", "/streams/default/sync", {}), ("complete", "POST", "/sync", {}), ("event_record_device", "DEVICE", "", {}),
-          ("pool_access_set", "POST", "/pools/q/access", {"device": 1, "access": "read_write"}), ("copy", "GET", "/buffers/b/data", None),
-          ("pool_trim", "POST", "/pools/q/trim", {}), ("pool_reset_peak", "POST", "/pools/q/reset-peak", {}),
-          ("attributes", "GET", "/buffers/b?attributes=true", None), ("copy", "GET", "/tensors", None), ("copy", "POST", "/buffers/b/verify", None)]
+FAULTS = [("complete", "POST", "/streams/default/sync", {}), ("complete", "POST", "/sync", {}),
+          ("event_record_device", "DEVICE", "", {}), ("pool_access_set", "POST", "/pools/q/access",
+                                                      {"device": 1, "access": "read_write"}),
+          ("copy", "GET", "/buffers/b/data", None), ("pool_trim", "POST", "/pools/q/trim", {}),
+          ("pool_reset_peak", "POST", "/pools/q/reset-peak", {}), ("attributes", "GET", "/buffers/b?attributes=true",
+                                                                   None), ("copy", "GET", "/tensors", None),
+          ("copy", "POST", "/buffers/b/verify", None)]
 
 
 @pytest.mark.parametrize("op, method, path, body", FAULTS, ids=[f[0] + f[2].replace("/", "-") for f in FAULTS])
@@ -170,9 +184,9 @@ def test_left_to_itself(start, backend):
         s.ask("PUT", path + "/parts?offset=0", b"1234").expect(200)
         return path + "/complete"
 
-    for method, path, body, headers in [("PATCH", "buffers/b/data?offset=0", b"1", {}), ("POST", "buffers/n/data", b"1", WHOLE),
-                                        ("POST", "buffers/b/verify", None, {}), ("PUT", "tensors", one("U8", (1,), b"1"), {}),
-                                        ("POST", whole, None, {})]:
+    for method, path, body, headers in [("PATCH", "buffers/b/data?offset=0", b"1", {}),
+                                        ("POST", "buffers/n/data", b"1", WHOLE), ("POST", "buffers/b/verify", None, {}),
+                                        ("PUT", "tensors", one("U8", (1,), b"1"), {}), ("POST", whole, None, {})]:
         def left():
             r = s.ask(method, path() if callable(path) else path, body, {"Prefer": "respond-async", **headers})
             return r if r.status == 202 else None
@@ -182,23 +196,30 @@ def test_left_to_itself(start, backend):
 
 
 CHUNKED = [("PATCH", "/buffers/b/data?offset=6", (), 422), ("PUT", "/buffers/n/data?max_bytes=2", (), 413),
-           ("PUT", "/buffers/n/data?dtype=uint16", (), 422), ("POST", "/buffers/n/data?dtype=uint16", ("Upload-Complete: ?1",), 422)]
+           ("PUT", "/buffers/n/data?dtype=uint16", (), 422), ("POST", "/buffers/n/data?dtype=uint16",
+                                                              ("Upload-Complete: ?1",), 422)]
 HUGE = struct.pack("<Q", 1 << 40) + b"{" * 8  # the header of a safetensors file
-REFUSED = [("PATCH", "/buffers/none/data?offset=0", b"1", {}, 404), ("PATCH", "/buffers/b/data?slice=99", b"1", {}, 416),
+REFUSED = [("PATCH", "/buffers/none/data?offset=0", b"1", {}, 404), ("PATCH", "/buffers/b/data?slice=99", b"1", {},
+                                                                     416),
            ("PUT", "/buffers/b/data?slice=99", b"1", {}, 416), ("PATCH", "/buffers/b/data?slice=0:2", b"123", {}, 422),
-           ("PATCH", "/buffers/b/data?offset=0&format=safetensors", HUGE, {}, 413), ("PUT", "/buffers/n/data?format=safetensors", HUGE, {}, 413),
+           ("PATCH", "/buffers/b/data?offset=0&format=safetensors", HUGE, {}, 413),
+           ("PUT", "/buffers/n/data?format=safetensors", HUGE, {}, 413),
            ("POST", "/buffers/n/data?format=safetensors", HUGE, WHOLE, 413), ("PUT", "/tensors", HUGE, {}, 413),
-           ("POST", "/buffers/n/data?dtype=float32", b"12345", WHOLE, 422), ("POST", "/buffers/n/data", b"1", {**WHOLE, "If-Match": "*"}, 412),
-           ("HEAD", "/buffers/b/data", None, {"Accept": "text/html"}, 406), ("HEAD", "/buffers/b/data?offset=99", None, {}, 416),
-           ("HEAD", "/tensors", None, {"Accept": "text/html"}, 406), ("HEAD", "/tensors?names=none", None, {}, 404),
+           ("POST", "/buffers/n/data?dtype=float32", b"12345", WHOLE, 422),
+           ("POST", "/buffers/n/data", b"1", {**WHOLE, "If-Match": "*"}, 412),
+           ("HEAD", "/buffers/b/data", None, {"Accept": "text/html"}, 406),
+           ("HEAD", "/buffers/b/data?offset=99", None, {}, 416), ("HEAD", "/tensors", None, {"Accept": "text/html"},
+                                                                  406), ("HEAD", "/tensors?names=none", None, {}, 404),
            ("HEAD", "/tensors", None, {"If-Match": '"no"'}, 412), ("GET", "/tensors", None, {"If-Match": '"no"'}, 412)]
 
 
 def test_what_is_refused_of_the_bytes(start):
     d = start(*SMALL_SLOTS)
     d.put("b", b"12345678").expect(201)
-    uploads = [("PUT", parts(d) + "/parts?offset=0", ())], [("PATCH", begun(d), ("Content-Type: application/partial-upload", "Upload-Offset: 0",
-                                                                                "Upload-Complete: ?0"))]
+    uploads = [("PUT", parts(d) + "/parts?offset=0", ())], [("PATCH", begun(d), ("Content-Type: "
+                                                                                 "application/partial-upload",
+                                                                                 "Upload-Offset: 0",
+                                                                                 "Upload-Complete: ?0"))]
     for method, path, headers, status in [*CHUNKED, (*uploads[0][0], 411)]:
         target = path if path.startswith("/v1") else S + path
         with d.raw() as r:
@@ -218,7 +239,8 @@ def test_what_is_refused_of_the_bytes(start):
             interface(d).check(method, S + path, reply)
     tag = d.ask("GET", S + "/tensors").headers["ETag"]
     assert d.ask("HEAD", S + "/tensors", None, {"If-None-Match": tag}).status == 304
-    for method, path, headers in [("PATCH", S + "/buffers/b/data?offset=0", ()), ("POST", S + "/buffers/n/data", ("Upload-Complete: ?1",)),
+    for method, path, headers in [("PATCH", S + "/buffers/b/data?offset=0", ()),
+                                  ("POST", S + "/buffers/n/data", ("Upload-Complete: ?1",)),
                                   ("PUT", S + "/tensors", ()), *uploads[0], *uploads[1]]:
         with d.raw() as r:
             r.request(method, path, ["Content-Encoding: br", "Content-Length: 1", *headers], b"1")
@@ -238,7 +260,8 @@ def test_an_upload_that_is_just_being_completed(start, backend):
     with d.raw() as r:
         r.request("POST", path + "/complete", ["Content-Length: 0"])
         until("it is being completed", lambda: d.ask("PUT", path + "/parts?offset=0", b"1234").status == 409)
-        for row in [("PUT", path + "/parts?offset=0", b"1234"), ("POST", path + "/complete", None), ("DELETE", path, None)]:
+        for row in [("PUT", path + "/parts?offset=0", b"1234"), ("POST", path + "/complete", None),
+                    ("DELETE", path, None)]:
             answered(d, 409, "upload_busy", *row, retry=True)
         assert r.reply().problem(503, "timed_out")
     until("it is completed", lambda: d.get(path)["state"] == "completed")
@@ -254,7 +277,8 @@ def test_the_last_bytes_and_no_place(s):
     """An error about the whole body implies that the upload had all its bytes."""
     s.put("x", b"old")
     s.patch("", {"quota": {"buffers": 1}})
-    path = s.ask("PUT", "buffers/x/data?format=raw", b"", {**BEGINS, "Upload-Length": "3"}).expect(201).headers["Location"]
+    path = s.ask("PUT", "buffers/x/data?format=raw", b"",
+                 {**BEGINS, "Upload-Length": "3"}).expect(201).headers["Location"]
     s.delete("buffers/x")
     s.put("y", b"other")
     r = s.ask("PATCH", path, b"new", appends(path, complete=1)[2])

@@ -19,7 +19,8 @@ PATHS = itertools.count()
 
 
 def command(state, *words):
-    out = subprocess.run([binary(), "token", *words, "--state-dir", str(state)], capture_output=True, text=True, timeout=90)
+    out = subprocess.run([binary(), "token", *words, "--state-dir", str(state)], capture_output=True, text=True,
+                         timeout=90)
     assert out.returncode == 0, out.stderr
     return out.stdout.strip()
 
@@ -76,7 +77,8 @@ def test_who_changed_what(guarded):
         removed = c.ask("DELETE", "/v1/sessions/mine/buffers/x").expect(204)
     found = known(d, "all changes are recorded", 6, admin)
     assert removed.status == 204
-    says = [(r.get("token"), r["method"], r["route"], r.get("session"), r.get("object"), r["status"], r.get("code"), r["bytes"]) for r in found]
+    says = [(r.get("token"), r["method"], r["route"], r.get("session"), r.get("object"), r["status"], r.get("code"),
+             r["bytes"]) for r in found]
     s, b = "/v1/sessions/{session}", "/v1/sessions/{session}/buffers/{buffer}"
     assert says[1] == ("write", "PUT", b + "/data", "mine", "x", 201, None, 4)
     assert says[0][:-1] == ("write", "POST", "/v1/sessions", "mine", None, 201, None)
@@ -108,7 +110,8 @@ def test_refusals_are_recorded_on_every_route(guarded):
     found = known(d, "the refusals", 5, secrets["admin"])
     assert [(r["method"], r["route"], r.get("token"), r["code"]) for r in found] == [
         ("GET", "/v1/sessions", None, "unauthenticated"), ("GET", "/v1/stats", None, "unauthenticated"),
-        ("GET", "/v1/snapshot", "read", "forbidden"), ("PUT", "/v1/sessions/{session}/buffers/{buffer}/data", "read", "forbidden"),
+        ("GET", "/v1/snapshot", "read", "forbidden"), ("PUT", "/v1/sessions/{session}/buffers/{buffer}/data", "read",
+                                                       "forbidden"),
         ("GET", "/v1/sessions/{session}", "mine", "forbidden")]
     # Who may read it: administrators of the whole daemon.
     records(d, token=secrets["admin"])
@@ -119,7 +122,8 @@ def test_refusals_are_recorded_on_every_route(guarded):
 
 
 def test_a_flood_of_refusals_displaces_nothing(start, tmp_path):
-    """Requests without a token push out no record of a change, whatever they ask for; repetitions are one record with a count."""
+    """Requests without a token push out no record of a change, whatever they ask for; repetitions are one record with a
+    count."""
     state, path = str(tmp_path / "s"), tmp_path / "audit.jsonl"
     admin, reader = command(state, "add", "admin", "--scope", "admin"), command(state, "add", "reader")
     d = start("--audit-file", str(path), "--audit-rows", "1000", state=state)
@@ -133,7 +137,8 @@ def test_a_flood_of_refusals_displaces_nothing(start, tmp_path):
     d.ask("PUT", DATA.format("default", "y"), b"abc", token=admin).expect(201)
 
     def refused():
-        return [r for r in records(d, token=admin) if r.get("object") not in ("x", "y") and r["event"] in ("request", "audit.refusals")]
+        return [r for r in records(d, token=admin) if r.get("object") not in ("x", "y")
+                and r["event"] in ("request", "audit.refusals")]
 
     found = until("all refusals are told", lambda: (lambda f: told(f) == 1200 and f)(refused()))
     assert len(found) < 40
@@ -174,7 +179,8 @@ def test_a_flood_of_requests_that_change_nothing_displaces_nothing(start, tmp_pa
     secrets = {name: command(state, "add", name, "--scope", name) for name in ("admin", "verify", "write")}
 
     def changes(d):
-        return [(r["method"], r["status"]) for r in requests(d, secrets["admin"]) if r["route"] == "/v1/sessions" and r["status"] < 300 and "count" not in r]
+        return [(r["method"], r["status"]) for r in requests(d, secrets["admin"]) if r["route"] == "/v1/sessions"
+                and r["status"] < 300 and "count" not in r]
 
     d = start("--audit", "all", "--audit-rows", "1000", "--audit-file", str(path), state=state)
     d.ask("POST", "/v1/sessions", {"name": "mine"}, token=secrets["write"]).expect(201)
@@ -190,7 +196,8 @@ def test_a_flood_of_requests_that_change_nothing_displaces_nothing(start, tmp_pa
     for name in ("a", "b", "c"):
         d.ask("POST", "/v1/sessions", {"name": name}, token=secrets["write"]).expect(201)
     d.ask("PUT", DATA.format("default", "x"), b"abcd", token=secrets["write"]).expect(201)
-    with contextlib.closing(d.client(token=secrets["verify"])) as v, contextlib.closing(d.client(token=secrets["write"])) as w:
+    with contextlib.closing(d.client(token=secrets["verify"])) as v, contextlib.closing(
+            d.client(token=secrets["write"])) as w:
         for i in range(1500):
             v.ask("POST", f"{S}/buffers/none{i}/verify", {}).expect(404)
         v.ask("POST", f"{S}/buffers/x/verify", {}).expect(200)
@@ -239,7 +246,8 @@ def test_no_secret_is_ever_recorded(start, tmp_path, mode):
         ("POST", S + "/buffers", {"name": "z", secret: 1}, auth),
         ("POST", S + "/batch", {"operations": [secret]}, auth),
         ("POST", "/v1/sessions", {"name": secret + "/"}, auth),
-        ("PATCH", S, {"labels": {"k": secret}}, {**auth, "Cookie": secret, "X-Token": secret, "Idempotency-Key": secret}),
+        ("PATCH", S, {"labels": {"k": secret}}, {**auth, "Cookie": secret, "X-Token": secret,
+                                                 "Idempotency-Key": secret}),
         ("GET", "/v1/audit?token=" + secret, None, auth),
         ("GET", f"/v1/audit?session={secret}&status={secret}", None, auth),
         ("DELETE", "/v1/" + secret, None, auth),
@@ -248,14 +256,17 @@ def test_no_secret_is_ever_recorded(start, tmp_path, mode):
     ]
     for method, target, body, headers in tries:
         d.ask(method, target, body, headers)
-    with contextlib.closing(socket.create_connection(d.tcp)) as raw:  # no request at all, and a method that there is not
-        raw.sendall(f"{secret} /v1?{secret} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n".encode())
+    # no request at all, and a method that there is not
+    with contextlib.closing(socket.create_connection(d.tcp)) as raw:
+        raw.sendall(
+            f"{secret} /v1?{secret} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n".encode())
         raw.recv(4096)
     expected = sum(m != "GET" for m, *_ in tries) + 2 if mode == "changes" else len(tries)
     until("all are recorded", lambda: told(requests(d, admin)) >= expected)
     d.stop()
     assert told(lines(path)) >= expected
-    rows = subprocess.run(["sqlite3", "-readonly", str(state / "gpubufd.db"), ".dump audit"], capture_output=True, text=True, timeout=60)
+    rows = subprocess.run(["sqlite3", "-readonly", str(state / "gpubufd.db"), ".dump audit"], capture_output=True,
+                          text=True, timeout=60)
     if rows.returncode == 0:
         assert secret not in rows.stdout and admin not in rows.stdout and "INSERT INTO audit" in rows.stdout
     with open(path) as f:
@@ -272,13 +283,16 @@ def test_secrets_are_in_no_byte_of_the_database(start, tmp_path):
     d = start("--audit", "all", "--audit-file", str(tmp_path / "audit.jsonl"), state=str(state))
     secret = "gpb_5ec7e7" + "f00dfeed" * 7
     for token in (secret, admin):
-        for method, target, body in (("GET", "/v1/stats?since=" + secret, None), ("PUT", DATA.format("default", "x") + "?format=" + secret, b"abc"),
-                                     ("PUT", DATA.format("default", "x"), secret.encode()), ("POST", S + "/batch", {"operations": [{"op": secret}]})):
+        for method, target, body in (("GET", "/v1/stats?since=" + secret, None),
+                                     ("PUT", DATA.format("default", "x") + "?format=" + secret, b"abc"),
+                                     ("PUT", DATA.format("default", "x"), secret.encode()),
+                                     ("POST", S + "/batch", {"operations": [{"op": secret}]})):
             d.ask(method, target, body, token=token)
     until("all are recorded", lambda: told(requests(d, admin)) >= 8)
     d.kill()  # the write-ahead log is as it was
     found = list(everything(tmp_path))
-    assert any(p.endswith("audit.jsonl") and data for p, data in found) and any(p.endswith("gpubufd.db-wal") for p, _ in found)
+    assert any(p.endswith("audit.jsonl") and data for p, data in found) and any(p.endswith("gpubufd.db-wal") for p,
+                                                                                _ in found)
     assert not [p for p, data in found if secret.encode() in data or admin.encode() in data]
 
 
@@ -304,7 +318,8 @@ def test_modes(start, tmp_path):
     d.ask("GET", "/v1/stats").expect(200)
     d.put("x", b"abcd").expect(200)
     d.data("x").expect(200)
-    found = until("all requests", lambda: [r for r in requests(d) if r["route"] == "/v1/sessions/{session}/buffers/{buffer}/data" and r["method"] == "GET"])
+    found = until("all requests", lambda: [r for r in requests(d) if r["route"]
+                                           == "/v1/sessions/{session}/buffers/{buffer}/data" and r["method"] == "GET"])
     assert found[0]["bytes"] == 4 and "token" not in found[0]
     past = [r["event"] for r in reversed(records(d)) if not r["event"] == "request"]
     assert past == ["token.added", "daemon.started", "token.revoked", "daemon.stopped", "daemon.started"]
@@ -387,10 +402,12 @@ def test_full_disk(start, disk):  # noqa: F811
 
         def dropped():
             text = ask("GET", "/metrics").expect(200).body.decode()
-            return int(next((line.split()[1] for line in text.splitlines() if line.startswith("gpubufd_audit_dropped_total ")), 0))
+            return int(next((line.split()[1] for line in text.splitlines()
+                             if line.startswith("gpubufd_audit_dropped_total ")), 0))
 
         ask("DELETE", S + "/buffers/before").problem(404, "buffer_not_found")
-        until("it is recorded", lambda: any(r.get("object") == "before" for r in ask("GET", "/v1/audit").json()["items"]))
+        until("it is recorded", lambda: any(r.get("object") == "before"
+                                            for r in ask("GET", "/v1/audit").json()["items"]))
         disk.fill()
         until("the database is full", lambda: ask("POST", "/v1/sessions", {"name": f"n{next(PATHS)}"}).status == 507)
         for i in range(5):
@@ -452,11 +469,13 @@ def test_a_file_that_takes_nothing(start, tmp_path):
     """Requests continue; the log says it once a minute at most, and a metric counts."""
     path = tmp_path / "audit.jsonl"
     os.symlink("/dev/full", path)
-    d = start("--audit", "changes", "--audit-file", str(path), "--landlock", "off")  # which permits the folder, and not that device
+    # which permits the folder, and not that device
+    d = start("--audit", "changes", "--audit-file", str(path), "--landlock", "off")
 
     def failures():
         text = d.ask("GET", "/metrics").expect(200).body.decode()
-        return int(next((line.split()[1] for line in text.splitlines() if line.startswith("gpubufd_audit_file_failures_total ")), 0))
+        return int(next((line.split()[1] for line in text.splitlines()
+                         if line.startswith("gpubufd_audit_file_failures_total ")), 0))
 
     for i in range(10):
         d.put(f"b{i}", b"abc").expect(201)
@@ -506,7 +525,8 @@ def test_clients(guarded):
     rows = cli("audit").expect().table()
     assert [r["EVENT"] for r in rows] == [*["token.added"] * 4, "daemon.started", *["request"] * 4]
     assert rows[-1]["WHO"] == "read" and rows[-1]["CODE"] == "forbidden" and rows[-2]["OBJECT"] == "b2"
-    assert [r["object"] for r in cli("audit", "--json", "--limit", "2", "--status", "201").expect().json()] == ["b2", "b1"]
+    assert ([r["object"] for r in cli("audit", "--json", "--limit", "2", "--status", "201").expect().json()]
+            == ["b2", "b1"])
     assert len(cli("audit", "--json", "--since", "-3600", "--token", "write", "-s", "default").expect().json()) == 3
     assert cli("audit", "--limit", "0").status == 2
     with client_of(d, token=secrets["admin"]) as c:

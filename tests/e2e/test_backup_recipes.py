@@ -1,5 +1,5 @@
-"""The recipes of doc/durable.md for rclone and restic, as they stand there: to a folder and to moto's S3, with damage, and with a process
-that is killed."""
+"""The recipes of doc/durable.md for rclone and restic, as they stand there: to a folder and to moto's S3, with damage,
+and with a process that is killed."""
 import glob
 import os
 import re
@@ -48,15 +48,17 @@ class Objects:
 
     def __init__(self, kind, folder, s3):
         self.folder = os.path.join(folder, "nas")
-        self.client = kind == "s3" and library("boto3").client("s3", endpoint_url=s3, region_name="us-east-1", aws_access_key_id="id",
-                                                               aws_secret_access_key="secret", verify=False)
+        self.client = kind == "s3" and library("boto3").client("s3", endpoint_url=s3, region_name="us-east-1",
+                                                               aws_access_key_id="id", aws_secret_access_key="secret",
+                                                               verify=False)
         if self.client and "gpubuf" in [bucket["Name"] for bucket in self.client.list_buckets()["Buckets"]]:
             for name in self.names():
                 self.remove(name)
 
     def names(self):
         if not self.client:
-            return [os.path.relpath(p, self.folder) for p in glob.glob(f"{self.folder}/**", recursive=True) if os.path.isfile(p)]
+            return [os.path.relpath(p, self.folder) for p in glob.glob(f"{self.folder}/**", recursive=True)
+                    if os.path.isfile(p)]
         if "gpubuf" not in [bucket["Name"] for bucket in self.client.list_buckets()["Buckets"]]:
             return []
         return [item["Key"] for item in self.client.list_objects_v2(Bucket="gpubuf").get("Contents", ())]
@@ -92,19 +94,22 @@ class Play:
         self.objects = Objects(kind, self.folder, s3)
         self.cli = Cli(daemon.url(""))
         for name, data in BUFFERS.items():
-            self.cli("put", "-", name, "--raw", *(("--durability", "sync") if name != "mortal" else ()), input=data).expect()
+            self.cli("put", "-", name, "--raw", *(("--durability", "sync") if name != "mortal" else ()),
+                     input=data).expect()
         self.cli("checkpoints", "add", "c1").expect()
         password = os.path.join(self.folder, "password")
         with open(password, "w", encoding="utf-8") as f:
             f.write("secret\n")
         clean = {k: v for k, v in environment().items() if not k.startswith(("AWS_", "RCLONE_", "RESTIC_"))}
-        self.env = {**clean, "HOME": self.folder, "GPUBUF_URL": daemon.url(""), "S3": s3, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
-                    "RESTIC_PASSWORD_FILE": password, "PATH": os.path.dirname(program()) + os.pathsep + os.environ["PATH"]}
+        self.env = {**clean, "HOME": self.folder, "GPUBUF_URL": daemon.url(""), "S3": s3, "AWS_ACCESS_KEY_ID": "id",
+                    "AWS_SECRET_ACCESS_KEY": "secret", "RESTIC_PASSWORD_FILE": password,
+                    "PATH": os.path.dirname(program()) + os.pathsep + os.environ["PATH"]}
 
     def start(self, part, **env):
         script = f"set -e\n{self.recipe[self.kind]}\n{self.recipe[part]}"
-        return subprocess.Popen(["sh", "-c", script], cwd=self.folder, env={**self.env, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        return subprocess.Popen(["sh", "-c", script], cwd=self.folder, env={**self.env, **env},
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                start_new_session=True)
 
     def __call__(self, part):
         """(status, what it printed)"""
@@ -154,15 +159,17 @@ def test_out_and_back(play):
 def test_damage_in_the_store_of_rclone(play, harm):
     """rclone takes a store at its word; put does not."""
     play.do("out")
-    name = next(n for n in play.objects.names() if n.endswith("manifest.json" if harm == "no manifest" else "00001.safetensors"))
+    name = next(n for n in play.objects.names() if n.endswith("manifest.json" if harm == "no manifest"
+                                                              else "00001.safetensors"))
     if harm == "a changed byte":
         data = bytearray(play.objects.read(name))
         data[MIB] ^= 1
         play.objects.write(name, bytes(data))
     else:
         play.objects.remove(name)
-    play.refused({"a changed byte": "00001.safetensors, which has buffer big, is damaged", "no manifest": "has no manifest.json",
-                  "a missing file": "lacks the file 00001.safetensors, which has buffer big"}[harm])
+    play.refused({"a changed byte": "00001.safetensors, which has buffer big, is damaged",
+                  "no manifest": "has no manifest.json", "a missing file": "lacks the file 00001.safetensors, which "
+                  "has buffer big"}[harm])
 
 
 @to_each
@@ -171,7 +178,8 @@ def test_damage_in_the_store_of_rclone(play, harm):
 def test_damage_in_the_store_of_restic(play, harm):
     """restic finds it itself. What it could restore is not taken for the whole."""
     play.do("out")
-    packs = {name: len(play.objects.read(name)) for name in play.objects.names() if name.startswith(("data/", "restic/data/"))}
+    packs = {name: len(play.objects.read(name)) for name in play.objects.names()
+             if name.startswith(("data/", "restic/data/"))}
     name = max(packs, key=packs.get)
     if harm == "a changed byte":
         data = bytearray(play.objects.read(name))
@@ -181,8 +189,10 @@ def test_damage_in_the_store_of_restic(play, harm):
         play.objects.remove(name)
     play.refused("(?i)error|fatal")
     if os.path.isdir(os.path.join(play.folder, "back", "c1")):
-        said = play.cli("checkpoints", "put", os.path.join(play.folder, "back", "c1"), "--name", "c1-back").expect(FAILED)
-        assert "is damaged" in said.err or "lacks the file" in said.err or "has no manifest.json" in said.err or "bytes, and the manifest says" in said.err
+        said = play.cli("checkpoints", "put", os.path.join(play.folder, "back", "c1"), "--name",
+                        "c1-back").expect(FAILED)
+        assert ("is damaged" in said.err or "lacks the file" in said.err or "has no manifest.json" in said.err
+                or "bytes, and the manifest says" in said.err)
 
 
 def kill(p):

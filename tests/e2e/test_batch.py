@@ -31,8 +31,9 @@ def test_every_operation(s):
     a = payload(4096, 1)
     s.put("a", a)
     s.put("m", a, "?mirrored=true")
-    r = batch(s, op("create", "x", bytes=4096), op("copy", "y", **{"from": "a"}), op("fill", "x", pattern=7, offset=8, bytes=8),
-              op("sync", "m", to="device"), op("copy", "z", **{"from": s.name + "/x"}), op("release", "m", side="host"), op("delete", "x"),
+    r = batch(s, op("create", "x", bytes=4096), op("copy", "y", **{"from": "a"}),
+              op("fill", "x", pattern=7, offset=8, bytes=8), op("sync", "m", to="device"),
+              op("copy", "z", **{"from": s.name + "/x"}), op("release", "m", side="host"), op("delete", "x"),
               stream="default")
     assert statuses(r) == [201, 201, 200, 200, 201, 200, 204]
     results = r.json()["results"]
@@ -89,8 +90,9 @@ def test_one_commit(daemon, s):
 
 def test_failures_are_told_one_by_one(s):
     s.put("a", b"12345678")
-    r = batch(s, op("fill", "a", pattern=1), op("fill", "none", pattern=1), op("copy", "b", **{"from": "a", "from_offset": 9}),
-              op("delete", "gone"), op("copy", "c", **{"from": "a"}), op("sync", "a", to="host"))
+    r = batch(s, op("fill", "a", pattern=1), op("fill", "none", pattern=1),
+              op("copy", "b", **{"from": "a", "from_offset": 9}), op("delete", "gone"),
+              op("copy", "c", **{"from": "a"}), op("sync", "a", to="host"))
     assert statuses(r) == [200, 404, 400, 404, 201, 400] and (r.json()["done"], r.json()["failed"]) == (2, 4)
     p = r.json()["results"][1]["problem"]
     assert p["code"] == "buffer_not_found" and "none" in p["detail"] and r.json()["results"][1]["result"] is None
@@ -122,11 +124,13 @@ def test_all_or_none(s):
             p = batch(s, *operations, atomic=True).problem(status, code)
             assert p["detail"].startswith(f"operations[{1 - order}]: ") and p["detail"].endswith("nothing was changed")
             assert s.get("buffers") == before and s.data("a") == b"12345678"
-    assert statuses(batch(s, op("fill", "a", pattern=1), op("delete", "b"), op("copy", "c", **{"from": "d"}), atomic=True)) == [200, 204, 201]
+    assert statuses(batch(s, op("fill", "a", pattern=1), op("delete", "b"), op("copy", "c", **{"from": "d"}),
+                          atomic=True)) == [200, 204, 201]
     assert s.data("a") == b"\1" * 8 and s.data("c") == b"12345678" and s.names("buffers") == ["a", "d", "c"]
     used = s.get()["used_bytes"]
     for operations in ([op("create", "n", bytes=8)], [op("fill", "a", pattern=1, in_place=True)],
-                       [op("fill", "a", pattern=1), op("copy", "n", **{"from": "a"})], [op("fill", "a", pattern=1)] * 2):
+                       [op("fill", "a", pattern=1), op("copy", "n", **{"from": "a"})], [op("fill", "a", pattern=1)]
+                       * 2):
         p = batch(s, *operations, atomic=True).problem(400, "invalid_argument")
         assert p["detail"].startswith(f"operations[{len(operations) - 1}]: an atomic batch")
     until("all that was held is given back", lambda: s.get()["used_bytes"] <= used)
@@ -142,7 +146,8 @@ def test_an_atomic_one_that_the_device_breaks(start, backend):
 
 
 WRONG = [
-    ({}, "operations"), ({"operations": []}, "1 to"), ({"operations": {}}, "operations"), ({"operations": [1]}, "operations[0]"),
+    ({}, "operations"), ({"operations": []}, "1 to"), ({"operations": {}}, "operations"),
+    ({"operations": [1]}, "operations[0]"),
     ({"operations": [{"op": "delete", "buffer": "a"}, {"op": "burn", "buffer": "a"}]}, "operations[1]"),
     ({"operations": [{"op": "delete", "buffer": "a"}, {"op": "delete"}]}, "operations[1]"),
     ({"operations": [{"op": "delete", "buffer": "a"}, {"op": "delete", "buffer": "-"}]}, "operations[1]"),
@@ -191,7 +196,8 @@ def test_streams_and_sessions(daemon, s):
 
 
 def test_rights(start, tmp_path):
-    secrets = {n: token(tmp_path, "add", n, "--scope", "write", *more) for n, more in (("all", []), ("mine", ["--session", "mine"]))}
+    secrets = {n: token(tmp_path, "add", n, "--scope", "write", *more) for n,
+               more in (("all", []), ("mine", ["--session", "mine"]))}
     d = start(state=str(tmp_path))
     d.ask("POST", "/v1/sessions", {"name": "mine"}, token=secrets["all"]).expect(201)
     d.ask("POST", "/v1/sessions/default/buffers", {"name": "x", "bytes": 8}, token=secrets["all"]).expect(201)

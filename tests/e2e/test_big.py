@@ -29,7 +29,8 @@ class Peak:
 @pytest.mark.big
 @pytest.mark.parametrize("expect", [True, False])
 def test_4_gib_pass(start, backend, capsys, expect):
-    """On the host backends the buffer itself is memory of the process; touching it first excludes it from the growth."""
+    """On the host backends the buffer itself is memory of the process; touching it first excludes it from the
+    growth."""
     d = start("--slots-bytes", str(SLOTS))
     cold = d.rss_anon()
     block = payload(BLOCK)

@@ -49,7 +49,8 @@ def test_requests_of_one_address(start):
     assert c.connects == 1  # the connection stays
     other.ask("GET", "/v1").expect(200)
     # A body that was refused at its head is not taken for a request.
-    r = until("refused once more", lambda: (r := c.ask("PUT", DATA.format("default", "x"), b"x" * 1000)).status == 429 and r)
+    r = until("refused once more", lambda: (r := c.ask("PUT", DATA.format("default", "x"), b"x" * 1000)).status == 429
+              and r)
     refused(r, "requests")
     until("the bucket fills again", lambda: c.ask("GET", "/v1").status == 200, every_s=0.2)
     assert limited(other, "requests") >= 2
@@ -81,8 +82,9 @@ def after_a_flood(c, method, target, status, headers=None):
 
 
 @pytest.mark.parametrize("method,target,status,headers", [
-    ("GET", "/nothing", 404, {}), ("GET", "/v1/nothing/at/all", 404, {}), ("DELETE", "/v1", 405, {}), ("BREW", "/v1", 405, {}), ("OPTIONS", "/v1", 204, {}),
-    ("GET", "/v1?a=1&a=2", 400, {}), ("GET", "/v1", 421, {"Host": "elsewhere.example"}), ("GET", "/v1", 431, {"X-Long": "x" * 9000}),
+    ("GET", "/nothing", 404, {}), ("GET", "/v1/nothing/at/all", 404, {}), ("DELETE", "/v1", 405, {}),
+    ("BREW", "/v1", 405, {}), ("OPTIONS", "/v1", 204, {}), ("GET", "/v1?a=1&a=2", 400, {}),
+    ("GET", "/v1", 421, {"Host": "elsewhere.example"}), ("GET", "/v1", 431, {"X-Long": "x" * 9000}),
 ])
 def test_what_is_refused_counts_for_its_address(start, method, target, status, headers):
     d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3")
@@ -109,7 +111,8 @@ def test_users_of_the_socket(start):
     d = start("--bound-local", "--rate-requests", "1", "--burst-requests", "3")
     first, second = d.client(unix=True), d.client(unix=True)
     until("one user has used its burst", lambda: first.ask("GET", "/v1").status == 429)
-    refused(until("on each of its connections", lambda: (r := second.ask("GET", "/v1")).status == 429 and r), "requests")
+    refused(until("on each of its connections", lambda: (r := second.ask("GET", "/v1")).status == 429 and r),
+            "requests")
     From(d, HERE).ask("GET", "/v1").expect(200)
 
 
@@ -119,16 +122,19 @@ def test_users_of_the_socket(start):
 @pytest.mark.parametrize("body", [3 << 20, 100 << 10])
 def test_bytes_of_one_address(start, body):
     """Whole bodies arrive, however long their connections pause; small ones are paid for later."""
-    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--burst-bytes", "1M", "--slots-bytes", "8M", "--slot-bytes", "256K")
+    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--burst-bytes", "1M", "--slots-bytes", "8M",
+              "--slot-bytes", "256K")
     c, other = From(d, HERE), From(d, THERE)
     data = bytes(range(256)) * (body // 256)
     rounds = (3 << 20) // body
     for i in range(rounds):
-        r = until("taken", lambda: (r := c.ask("PUT", DATA.format("default", "x"), data)).status != 429 and r, every_s=0.1)
+        r = until("taken", lambda: (r := c.ask("PUT", DATA.format("default", "x"), data)).status != 429 and r,
+                  every_s=0.1)
         assert r.status == (201 if i == 0 else 200), r
     paused = limited(other, "bytes")
     assert paused > 0 or body < 1 << 20
-    got = [until("sent", lambda: (r := c.ask("GET", DATA.format("default", "x"))).status == 200 and r, every_s=0.1) for _ in range(rounds)]
+    got = [until("sent", lambda: (r := c.ask("GET", DATA.format("default", "x"))).status == 200 and r, every_s=0.1)
+           for _ in range(rounds)]
     assert all(r.body == data for r in got)
     before = limited(other, "bytes")
     assert before > paused or body < 1 << 20
@@ -150,7 +156,8 @@ def test_many_small_bodies_are_refused_at_their_head(start):
 
 def test_connections_of_one_client_share_its_bytes(start):
     """None of them starves, and a stopped daemon does not wait for them."""
-    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--slots-bytes", "8M", "--slot-bytes", "256K", "--stop-timeout", "1")
+    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--slots-bytes", "8M", "--slot-bytes", "256K",
+              "--stop-timeout", "1")
     other = From(d, THERE)
     clients = [From(d, HERE) for _ in range(4)]
     for i, c in enumerate(clients):
@@ -189,7 +196,8 @@ def uploading(wire, name):
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 def test_a_modest_client_beside_a_greedy_one(start, secured):
     listen = secure.options() if secured else ("--listen", "127.0.0.1:0")
-    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--slots-bytes", "8M", "--slot-bytes", "256K", "--stop-timeout", "1", listen=listen)
+    d = start("--bound-local", *NO_RATE, "--rate-bytes", "4M", "--slots-bytes", "8M", "--slot-bytes", "256K",
+              "--stop-timeout", "1", listen=listen)
     wire = (lambda source: shake(d, source)) if secured else (lambda source: RawFrom(d.tcp, source))
     greedy = [wire(HERE) for _ in range(4)]
     threads = [threading.Thread(target=uploading, args=(w, f"g{i}"), daemon=True) for i, w in enumerate(greedy)]
@@ -231,7 +239,8 @@ def test_open_uploads(start):
     resumed = c.ask("POST", DATA.format("default", "r"), b"ab", {"Upload-Complete": "?0", "Upload-Length": "4"})
     resumed.expect(201)
     assert refused(begin(c), "uploads")["permitted"] == 2
-    refused(c.ask("POST", DATA.format("default", "q"), b"ab", {"Upload-Complete": "?0", "Upload-Length": "4"}), "uploads")
+    refused(c.ask("POST", DATA.format("default", "q"), b"ab", {"Upload-Complete": "?0", "Upload-Length": "4"}),
+            "uploads")
     begin(other).expect(201)
     c.ask("DELETE", first.headers["Location"]).expect(204)
     second = begin(c).expect(201).headers["Location"]
@@ -325,13 +334,16 @@ def test_connections_of_loopback_have_their_bound_if_it_is_asked_for(start):
 
 def test_tokens_have_bounds_of_their_own(start, tmp_path):
     greedy, modest = (token(tmp_path, "add", name, "--scope", "write") for name in ("greedy", "modest"))
-    d = start("--token-rate-requests", "1", "--token-burst-requests", "4", "--max-uploads-per-token", "1", state=str(tmp_path))
+    d = start("--token-rate-requests", "1", "--token-burst-requests", "4", "--max-uploads-per-token", "1",
+              state=str(tmp_path))
     here, there = From(d, HERE, greedy), From(d, THERE, greedy)
     begin(here).expect(201)
     refused(begin(there), "uploads", "token")  # from whatever address
-    limit = refused(until("the burst is used", lambda: (r := there.ask("GET", "/v1")).status == 429 and r), "requests", "token")
+    limit = refused(until("the burst is used", lambda: (r := there.ask("GET", "/v1")).status == 429 and r), "requests",
+                    "token")
     assert limit["permitted"] == 1
-    refused(until("for all of its connections", lambda: (r := here.ask("GET", "/v1")).status == 429 and r), "requests", "token")
+    refused(until("for all of its connections", lambda: (r := here.ask("GET", "/v1")).status == 429 and r), "requests",
+            "token")
     From(d, HERE, modest).ask("GET", "/v1").expect(200)
     Client(d.unix, modest).ask("GET", "/v1").expect(200)
 
@@ -348,7 +360,8 @@ def test_a_token_does_not_count_for_its_address(start, tmp_path):
 
 @pytest.mark.parametrize("method,target", [("POST", "/v1/sessions"), ("PUT", DATA.format("default", "other"))])
 def test_what_a_token_may_not_do_counts_for_the_token(start, tmp_path, method, target):
-    reads, works = token(tmp_path, "add", "reads", "--scope", "read"), token(tmp_path, "add", "works", "--scope", "write", "--prefix", "mine-")
+    reads, works = token(tmp_path, "add", "reads", "--scope", "read"), token(tmp_path, "add", "works", "--scope",
+                                                                             "write", "--prefix", "mine-")
     d = start("--bound-local", "--token-rate-requests", "1", "--token-burst-requests", "3", state=str(tmp_path))
     refused(after_a_flood(From(d, HERE, reads), method, target, 403), "requests", "token")
     other = From(d, HERE, works)
@@ -382,8 +395,8 @@ def test_guessing_is_slowed(start, tmp_path):
     ("--rate-bytes", "fast", "a whole number"),
 ])
 def test_options_that_are_wrong(backend, tmp_path, option, value, said):
-    out = subprocess.run([binary(), "--state-dir", str(tmp_path), "--listen", "127.0.0.1:0", option, value], capture_output=True, text=True,
-                         timeout=90)
+    out = subprocess.run([binary(), "--state-dir", str(tmp_path), "--listen", "127.0.0.1:0", option, value],
+                         capture_output=True, text=True, timeout=90)
     assert out.returncode == 64 and said in out.stderr and option in out.stderr, out.stderr
 
 

@@ -1,4 +1,5 @@
-"""Broken clients: their resources are released, other clients are served meanwhile, and buffers are left in a defined state."""
+"""Broken clients: their resources are released, other clients are served meanwhile, and buffers are left in a defined
+state."""
 import errno
 import json
 import resource
@@ -14,7 +15,8 @@ from values import payload
 
 PATIENT = ("--slots-bytes", "8M", "--slot-bytes", "256K", "--idle-timeout", "3600", "--header-timeout", "3600",
            "--stall-timeout", "3600")
-HASTY = ("--slots-bytes", "8M", "--slot-bytes", "256K", "--idle-timeout", "1", "--stall-timeout", "1", "--min-rate", "1K")
+HASTY = ("--slots-bytes", "8M", "--slot-bytes", "256K", "--idle-timeout", "1", "--stall-timeout", "1", "--min-rate",
+         "1K")
 BIG = 5 * SLOT + 77
 
 
@@ -52,7 +54,8 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_upload_that_ends_anywhere(start, kind):
-    """Stops at every byte of a small plain upload, else at some places, as for a large body: closed, half closed, reset."""
+    """Stops at every byte of a small plain upload, else at some places, as for a large body: closed, half closed,
+    reset."""
     d = start(*PATIENT)
     bad = Bad(d, 1)
     for size, n in (20, None if kind == "plain" else 20), (BIG, 30):
@@ -106,7 +109,8 @@ def test_a_download_that_is_left_anywhere(start):
 
 
 def test_clients_that_go_silent_are_given_up(start):
-    """Half-open connections: in the header, in the body, before the answer is read; and connections that send a byte now and then."""
+    """Half-open connections: in the header, in the body, before the answer is read; and connections that send a byte
+    now and then."""
     d = start(*HASTY)
     body = payload(64 * SLOT)
     d.put("x", body).expect(201)
@@ -257,9 +261,11 @@ def test_pipelined_garbage(start):
     before, bad = Footprint(d, "default"), Bad(d, 7)
     good = request("GET", "/livez")[:-4].replace(b"\r\nContent-Length: 0", b"") + b"\r\n\r\n"
     with Others(d, "default", payload(1000)):
-        for garbage in (b"\0" * 50, b"\r\n\r\n\r\nHELO\r\n\r\n", bad.random.randbytes(3000), b"GET\r\n\r\n", b"G" * 20000, b"POST /v1 HTTP/9.9\r\n\r\n",
-                        b"PUT /v1/sessions/default/buffers/x/data HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"):
-            for first, status in ((good, 200), (request("PUT", DATA.format("default", "x"), b"xyz"), 200), (request("GET", "/nowhere"), 404)):
+        for garbage in (b"\0" * 50, b"\r\n\r\n\r\nHELO\r\n\r\n", bad.random.randbytes(3000), b"GET\r\n\r\n",
+                        b"G" * 20000, b"POST /v1 HTTP/9.9\r\n\r\n", b"PUT /v1/sessions/default/buffers/x/data "
+                        b"HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n"):
+            for first, status in ((good, 200), (request("PUT", DATA.format("default", "x"), b"xyz"), 200),
+                                  (request("GET", "/nowhere"), 404)):
                 with d.raw() as r:
                     r.send(first + garbage)
                     assert r.reply().status == status
@@ -309,7 +315,8 @@ def test_anything_at_any_moment(start, seed):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_who_waits_for_memory_and_goes_has_asked_for_nothing(start, simulated, how):
-    """A creation and a copy that wait for memory: after a disconnect, quota and name are free long before the wait would end."""
+    """A creation and a copy that wait for memory: after a disconnect, quota and name are free long before the wait
+    would end."""
     d = start(*PATIENT, "--wait-max", "600", spec=simulated("bytes=256M"))
     d.put("x", payload(SLOT)).expect(201)
     d.ask("POST", "/v1/sessions/default/buffers", {"name": "big", "bytes": 128 << 20}).expect(201)
@@ -342,8 +349,10 @@ def test_who_waits_for_memory_and_goes_has_asked_for_nothing(start, simulated, h
 @pytest.mark.parametrize("way", ["tcp", "unix", "tls"])
 @pytest.mark.parametrize("lasts", [False, True])
 def test_who_waits_for_memory_and_sends_no_more_is_answered(start, simulated, way, lasts):
-    """A client that has closed its own side may read the answer to a change. lasts: until the daemon has asked whether it is there."""
-    d = start(*PATIENT, "--wait-max", "600", spec=simulated("bytes=256M"), listen=("--listen", "127.0.0.1:0", *secure.options()[2:]))
+    """A client that has closed its own side may read the answer to a change. lasts: until the daemon has asked whether
+    it is there."""
+    d = start(*PATIENT, "--wait-max", "600", spec=simulated("bytes=256M"),
+              listen=("--listen", "127.0.0.1:0", *secure.options()[2:]))
     ask, secured = d.ask, next(a for a in d.addresses if a.startswith("tls:")).rsplit(":", 1)[1]
 
     def raw():
@@ -356,7 +365,8 @@ def test_who_waits_for_memory_and_sends_no_more_is_answered(start, simulated, wa
     ask("POST", buffers, {"name": "big", "bytes": 128 << 20}).expect(201)
     for name in ("n", "m"):
         r = raw()
-        r.send(request("POST", buffers, json.dumps({"name": name, "bytes": 160 << 20}).encode(), "Content-Type: application/json", "Prefer: wait=500"))
+        r.send(request("POST", buffers, json.dumps({"name": name, "bytes": 160 << 20}).encode(),
+                       "Content-Type: application/json", "Prefer: wait=500"))
         until("it waits", lambda: ask("GET", "/v1/sessions/default").json()["used_bytes"] == 288 << 20)
         r.half_close()
         if lasts and way != "unix":

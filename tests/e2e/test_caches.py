@@ -53,5 +53,6 @@ def test_every_route_that_reads(start, tmp_path, simulated):
     c.close()
     assert not lacking, "\n".join(lacking)
     answered = {route for route, seen in statuses.items() if 200 in seen}
-    assert {r for r in routes if not r.startswith("/v1/fleet")} == {r for r in answered if not r.startswith("/v1/fleet")}
+    assert {r for r in routes if not r.startswith("/v1/fleet")} == {r for r in answered
+                                                                    if not r.startswith("/v1/fleet")}
     assert statuses[S.replace("/q", "/{session}") + "/buffers/{buffer}/data"] >= {200, 206, 304, 416}

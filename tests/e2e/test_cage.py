@@ -1,4 +1,5 @@
-"""The daemon works on in its cage, all threads are in it, and each option takes its part off. tests/unit/daemon/cage tries to leave it."""
+"""The daemon works on in its cage, all threads are in it, and each option takes its part off. tests/unit/daemon/cage
+tries to leave it."""
 import os
 import re
 import resource
@@ -20,7 +21,8 @@ DATA = bytes(range(256)) * 4096
 def threads(d):
     """{thread: {field: value}} of /proc."""
     folder = f"/proc/{d.process.pid}/task"
-    return {t: dict(re.findall(r"^(\w+):\s+(.*)$", open(f"{folder}/{t}/status", encoding="ascii").read(), re.M)) for t in os.listdir(folder)}
+    return {t: dict(re.findall(r"^(\w+):\s+(.*)$", open(f"{folder}/{t}/status", encoding="ascii").read(), re.M))
+            for t in os.listdir(folder)}
 
 
 def core_limit(d):
@@ -28,7 +30,8 @@ def core_limit(d):
 
 
 def unasked(d):
-    """seccomp's answer if no option asks for one. With CUDA, and where the calls of tests are collected, it is log by design."""
+    """seccomp's answer if no option asks for one. With CUDA, and where the calls of tests are collected, it is log by
+    design."""
     about = d.get("/v1")
     answer = about["cage"]["seccomp"]
     assert answer == "log" if about["backend"]["name"] == "cuda" else answer in ("errno", *COLLECTING.values())
@@ -67,7 +70,8 @@ def test_all_is_in_force(caged):
         assert int(status["CapBnd"], 16) == 0 or not ROOT, status
     assert core_limit(d) == (0, 0)
     log = d.stop()
-    assert f"cage: Landlock: {'version ' + str(about['landlock']) if about['landlock'] else 'none'}; seccomp: {answer}" in log
+    assert (f"cage: Landlock: {'version ' + str(about['landlock']) if about['landlock'] else 'none'}; seccomp: {answer}"
+            in log)
 
 
 def test_restart_in_the_cage(caged, tmp_path):
@@ -114,7 +118,8 @@ def test_all_off_by_the_file(caged, tmp_path):
 
 @pytest.mark.skipif(not ROOT, reason="only root may listen there, and give up that it may")
 def test_ports_and_groups_of_root_come_first(caged, tmp_path):
-    """What takes capabilities is done before they are given up; the socket, in another folder, is still removed at the end."""
+    """What takes capabilities is done before they are given up; the socket, in another folder, is still removed at the
+    end."""
     folder = tmp_path / "run"
     folder.mkdir()
     d = caged("--socket", str(folder / "sock"), "--socket-group", "65534", listen=("--listen", "127.0.0.9:99"))

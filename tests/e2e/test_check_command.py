@@ -11,7 +11,8 @@ OK, USAGE, CONFIG = 0, 64, 78
 
 
 def gpubufd(*words, status=OK, **env):
-    out = subprocess.run([binary(), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **env})
+    out = subprocess.run([binary(), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,
+                         env={**os.environ, **env})
     assert not SANITIZERS.search(out.stderr) and out.returncode == status, (words, out)
     return out
 
@@ -41,12 +42,13 @@ def test_the_file_that_is_installed_has_none():
 
 
 def test_each_mistake_has_its_line(conf):
-    path = conf("listen = here\nlog-levle = info\nevict-low = 90\nevict-high = 80\n\nmax-json = much\nnothing\nhost-name = http://gpu1\n"
-                "pull-from = nowhere\nslot-bytes = 4M\nslots-bytes = 2M\n")
+    path = conf("listen = here\nlog-levle = info\nevict-low = 90\nevict-high = 80\n\nmax-json = "
+                "much\nnothing\nhost-name = http://gpu1\npull-from = nowhere\nslot-bytes = 4M\nslots-bytes = 2M\n")
     said = gpubufd("check", path, status=CONFIG)
     lines = said.stderr.splitlines()
-    for number, text in ((1, '--listen: "here"'), (2, "is log-level meant?"), (3, "--evict-low 90 is above --evict-high 80"), (6, "max-json"),
-                         (7, "name = value"), (8, "--host-name"), (9, "--pull-from"), (10, "--slot-bytes is larger")):
+    for number, text in ((1, '--listen: "here"'), (2, "is log-level meant?"),
+                         (3, "--evict-low 90 is above --evict-high 80"), (6, "max-json"), (7, "name = value"),
+                         (8, "--host-name"), (9, "--pull-from"), (10, "--slot-bytes is larger")):
         assert [line for line in lines if line.startswith(f"{path}:{number}: ") and text in line], (number, text, lines)
     assert len(lines) == 8 and said.stdout == ""
     told = json.loads(gpubufd("check", path, "--json", status=CONFIG).stdout)
@@ -56,9 +58,11 @@ def test_each_mistake_has_its_line(conf):
 
 
 def test_what_the_start_would_open(conf, tmp_path):
-    path = conf(f"backend = rocm\ntokens-file = {tmp_path}/none\ntls-listen = 127.0.0.1:0\ntls-cert = {tmp_path}/c\ntls-key = {tmp_path}/k\n")
+    path = conf(f"backend = rocm\ntokens-file = {tmp_path}/none\ntls-listen = 127.0.0.1:0\ntls-cert = "
+                f"{tmp_path}/c\ntls-key = {tmp_path}/k\n")
     lines = gpubufd("check", path, status=CONFIG).stderr.splitlines()
-    for number, text in ((1, "unknown --backend 'rocm'; permitted: auto"), (2, "--tokens-file: "), (None, f"{tmp_path}/c")):
+    for number, text in ((1, "unknown --backend 'rocm'; permitted: auto"), (2, "--tokens-file: "),
+                         (None, f"{tmp_path}/c")):
         begins = f"{path}:{number}: " if number else f"{path}"
         assert [line for line in lines if line.startswith(begins) and text in line], (text, lines)
     assert len(lines) == 3
@@ -74,8 +78,10 @@ def test_mistakes_of_no_line_and_options_of_the_command_line(conf):
 
 
 @pytest.mark.parametrize("words,status,text", [
-    ((), USAGE, "check needs a FILE"), (("a", "b"), USAGE, 'one word too many: "b"'), (("--jsno", "a"), USAGE, "is --json meant?"),
-    (("/nonexistent/gpubufd.conf",), CONFIG, "cannot be read: No such file"), (("/",), CONFIG, "cannot be read: Is a directory"),
+    ((), USAGE, "check needs a FILE"), (("a", "b"), USAGE, 'one word too many: "b"'),
+    (("--jsno", "a"), USAGE, "is --json meant?"), (("/nonexistent/gpubufd.conf",), CONFIG,
+                                                   "cannot be read: No such file"),
+    (("/",), CONFIG, "cannot be read: Is a directory"),
 ])
 def test_what_cannot_be_checked(words, status, text):
     assert text in gpubufd("check", *words, status=status).stderr

@@ -35,7 +35,7 @@ def begun(d, name, size, sent, file=FILE):
     return Raw(d.tcp).put(file_at(name, file), size).send(sent)
 
 
-# --- requests that are seldom made ----------------------------------------------------------------------------------------
+# --- requests that are seldom made ------------------------------------------------------------------------------------
 
 
 def test_what_the_client_has_is_not_sent(lives):
@@ -106,7 +106,7 @@ def test_a_folder_that_goes_under_an_upload(lives):
         assert s.head()[0] == 404
 
 
-# --- quotas and rooms -----------------------------------------------------------------------------------------------------
+# --- quotas and rooms -------------------------------------------------------------------------------------------------
 
 
 def test_a_quota_bounds_a_restore(lives):
@@ -158,12 +158,13 @@ def test_without_a_folder(lives):
     d = lives("--data-dir", "none")
     make(d, "c1").problem(501, "unsupported")
     d.ask("PUT", file_at("c1"), b"x").problem(501, "unsupported")
-    for method, more, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/verify", {}), ("POST", "/restore", {}), ("GET", f"/files/{FILE}", None)):
+    for method, more, body in (("GET", "", None), ("DELETE", "", None), ("POST", "/verify", {}),
+                               ("POST", "/restore", {}), ("GET", f"/files/{FILE}", None)):
         d.ask(method, at("c1", more), body).problem(404, "checkpoint_not_found")
     assert d.get("/v1/checkpoints")["items"] == []
 
 
-# --- faults of the disk ---------------------------------------------------------------------------------------------------
+# --- faults of the disk -----------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_cannot_be_removed(lives):
@@ -197,7 +198,8 @@ def test_a_restore_that_cannot_link(lives):
     assert [b["name"] for b in d.get("/v1/sessions/default/buffers")["items"]] == ["a"]
 
 
-@pytest.mark.parametrize("rule", ("sync@1=EIO", "write@1=EIO", "rename@1=EIO", "mkdir@1=EIO", "create@1=EIO", "dirsync@2=EIO"))
+@pytest.mark.parametrize("rule", ("sync@1=EIO", "write@1=EIO", "rename@1=EIO", "mkdir@1=EIO", "create@1=EIO",
+                                  "dirsync@2=EIO"))
 def test_a_file_that_cannot_be_written(lives, rule):
     d = kept(lives, "--disk-fault", rule)
     d.ask("PUT", file_at("c2"), b"x" * 100).problem(500, "storage_failed")
@@ -206,7 +208,7 @@ def test_a_file_that_cannot_be_written(lives, rule):
     assert [f for f in os.listdir(folder(d, "c2")) if f != ".session"] == [FILE]
 
 
-# --- races ----------------------------------------------------------------------------------------------------------------
+# --- races ------------------------------------------------------------------------------------------------------------
 
 
 def test_one_of_two_checkpoints_of_a_name(lives):

@@ -21,7 +21,8 @@ def view(d, name="c1"):
 
 
 def copied(lives, *options):
-    """A checkpoint whose files have no other name: "a" and "b" are linked, and their buffers have gone; "m" was written."""
+    """A checkpoint whose files have no other name: "a" and "b" are linked, and their buffers have gone; "m" was
+    written."""
     d = lives(*options)
     for i, n in enumerate("ab"):
         d.put(n, payload(SIZE, i), query=SYNC).expect(201)
@@ -73,7 +74,8 @@ def test_a_scrub_names_the_damaged_file(lives, kind):
     found = fsck(d.state, status=1)
     assert (found["findings"], found["checkpoints"], found["buffers"]) == (1, 1, 0)
     (item,) = found["items"]
-    assert item["file"] == "checkpoints/c1/00002.safetensors" and item["kind"] == ("missing" if kind == "missing" else "damaged")
+    assert item["file"] == "checkpoints/c1/00002.safetensors" and item["kind"] == ("missing" if kind == "missing"
+                                                                                   else "damaged")
     assert fsck(d.state, "--quick", status=0 if "block" in kind else 1)["findings"] == (0 if "block" in kind else 1)
 
 
@@ -105,7 +107,8 @@ def test_a_file_of_several_names_is_damaged_under_each(lives):
         r = scrub(d).expect(200).json()
         assert (r["files"], r["damaged"], r["healed"]) == (3, 3, 0)
         assert feed.find("buffer.damaged")["buffer"] == "a"
-        assert {feed.find("checkpoint.damaged")["detail"] for _ in range(2)} == {"00001.safetensors of c1", "00001.safetensors of c2"}
+        assert {feed.find("checkpoint.damaged")["detail"] for _ in range(2)} == {"00001.safetensors of c1",
+                                                                                 "00001.safetensors of c2"}
     d.ask("DELETE", at("c2")).expect(204)
     assert scrub(d).expect(200).json()["damaged"] == 2
 
@@ -129,7 +132,8 @@ def test_a_damaged_manifest_is_told(lives, how):
         assert (r["files"], r["damaged"]) == (1, 1)
         assert feed.find("checkpoint.damaged")["detail"] == "manifest.json of c1"
     assert view(d)["damaged"] == [{"file": MANIFEST, "code": reason}]
-    d.ask("POST", at("c1", "/verify"), {}).problem(404 if how == "missing" else 410, "checkpoint_not_found" if how == "missing" else reason)
+    d.ask("POST", at("c1", "/verify"), {}).problem(404 if how == "missing" else 410, "checkpoint_not_found" if how
+                                                   == "missing" else reason)
     d.kill()
     found = fsck(d.state, status=0 if how == "missing" else 1)
     (item,) = found["items"]
@@ -143,7 +147,8 @@ def test_a_damaged_manifest_is_told(lives, how):
 
 
 def test_fsck_reads_the_folders(lives):
-    """What was left there is reported, and is no finding; nor is a file that is damaged before its checkpoint is brought."""
+    """What was left there is reported, and is no finding; nor is a file that is damaged before its checkpoint is
+    brought."""
     d = lives()
     d.put("a", payload(SIZE), query=SYNC).expect(201)
     d.put("m", payload(SIZE, 1), query=NONE).expect(201)
@@ -152,8 +157,10 @@ def test_fsck_reads_the_folders(lives):
     d.kill()
     os.mkdir(os.path.join(folder(d, ".c3")))
     r = fsck(d.state)
-    assert (r["findings"], r["checkpoints"], r["files"], r["read_bytes"]) == (0, 1, 3, 2 * SIZE)  # a's file has two names
-    assert sorted((i["kind"], i["file"]) for i in r["items"]) == [("partial", "checkpoints/c2"), ("unfinished", "checkpoints/.c3")]
+    # a's file has two names
+    assert (r["findings"], r["checkpoints"], r["files"], r["read_bytes"]) == (0, 1, 3, 2 * SIZE)
+    assert sorted((i["kind"], i["file"]) for i in r["items"]) == [("partial", "checkpoints/c2"),
+                                                                  ("unfinished", "checkpoints/.c3")]
     assert "1 checkpoints, 3 files" in offline("fsck", d.state)
     assert os.path.isdir(folder(d, ".c3"))  # fsck changes nothing
     d = lives()
@@ -191,7 +198,8 @@ def test_a_checkpoint_that_goes_while_it_is_read(lives):
 
 @pytest.mark.parametrize("rule,found", (("read@4=EIO", (1, 0)), ("read@4=EACCES", (0, 1))))
 def test_a_disk_that_gives_nothing_back(lives, rule, found):
-    """An error of the medium is damage; what the process lacks is not. The start reads marker and manifest, and the scrub the manifest."""
+    """An error of the medium is damage; what the process lacks is not. The start reads marker and manifest, and the
+    scrub the manifest."""
     copied(lives)
     d = lives("--disk-fault", rule)
     r = scrub(d).expect(200).json()
@@ -199,7 +207,8 @@ def test_a_disk_that_gives_nothing_back(lives, rule, found):
 
 
 def test_a_checkpoint_whose_manifest_is_damaged_is_kept(lives):
-    """One that clients left is removed after --orphan-ttl. One whose manifest cannot be read at the start may be mended."""
+    """One that clients left is removed after --orphan-ttl. One whose manifest cannot be read at the start may be
+    mended."""
     d = copied(lives)
     d.ask("PUT", at("c2", "/files/00001.safetensors"), b"x" * 100).expect(201)
     d.kill()

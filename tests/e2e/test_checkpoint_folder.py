@@ -1,4 +1,5 @@
-"""gpubuf checkpoints get and put: the folder of a checkpoint out of a daemon and into another one, with damage and with breaks."""
+"""gpubuf checkpoints get and put: the folder of a checkpoint out of a daemon and into another one, with damage and with
+breaks."""
 import fcntl
 import filecmp
 import json
@@ -16,9 +17,11 @@ from values import payload
 pytestmark = pytest.mark.once  # the disk's own work
 
 MIB = 1 << 20
-BUFFERS = {"big": payload(40 * MIB + 3, 1), "file": payload(70000, 2), "inline": payload(1000, 3), "mortal": payload(5000, 4)}
+BUFFERS = {"big": payload(40 * MIB + 3, 1), "file": payload(70000, 2), "inline": payload(1000, 3),
+           "mortal": payload(5000, 4)}
 FIRST, SECOND = "00001.safetensors", "00002.safetensors"
-FILES = sorted([FIRST, SECOND, "00003.safetensors", "00004.safetensors", "manifest.json", "model.safetensors.index.json"])
+FILES = sorted([FIRST, SECOND, "00003.safetensors", "00004.safetensors", "manifest.json",
+                "model.safetensors.index.json"])
 
 
 @pytest.fixture
@@ -70,8 +73,11 @@ def has_all(cli, prefix=""):
 def test_out_of_one_daemon_and_into_another(source, target, tmp_path):
     one, other, out = Cli(source.url("")), Cli(target.url("")), tmp_path / "out"
     said = one.json("checkpoints", "get", "c1", f"{out}/")
-    assert (said["checkpoint"], said["dir"], said["files"], said["copied_files"], said["kept_files"]) == ("c1", str(out), 4, 4, 0)
-    assert said["copied_bytes"] == said["bytes"] == sum(e["size"] for e in json.loads((out / "manifest.json").read_text())["entries"])
+    assert (said["checkpoint"], said["dir"], said["files"], said["copied_files"],
+            said["kept_files"]) == ("c1", str(out), 4, 4, 0)
+    assert said["copied_bytes"] == said["bytes"] == sum(e["size"]
+                                                        for e in json.loads((out / "manifest.json").read_text())[
+                                                            "entries"])
     assert is_whole(out, tmp_path) and os.listdir(tmp_path / "source" / "data") and not os.path.exists(f"{out}.part")
     said = other.json("checkpoints", "put", f"{out}/")
     assert (said["checkpoint"], said["files"], said["copied_files"], said["kept_files"]) == ("c1", 4, 4, 0)
@@ -115,14 +121,18 @@ def change(path, at, data=b"?"):
 
 
 DAMAGE = {
-    "a changed byte": (lambda f: change(f"{f}/{FIRST}", 20 * MIB, b"???"), f"{FIRST}, which has buffer big, is damaged"),
+    "a changed byte": (lambda f: change(f"{f}/{FIRST}", 20 * MIB, b"???"),
+                       f"{FIRST}, which has buffer big, is damaged"),
     "a missing file": (lambda f: os.unlink(f"{f}/{SECOND}"), f"lacks the file {SECOND}, which has buffer file"),
-    "a file that is cut": (lambda f: os.truncate(f"{f}/{FIRST}", MIB), f"{FIRST}, which has buffer big, has 1048576 bytes"),
-    "a file that is too long": (lambda f: os.truncate(f"{f}/{SECOND}", MIB), f"{SECOND}, which has buffer file, has 1048576 bytes"),
+    "a file that is cut": (lambda f: os.truncate(f"{f}/{FIRST}", MIB), f"{FIRST}, which has buffer big, has 1048576 "
+                           "bytes"),
+    "a file that is too long": (lambda f: os.truncate(f"{f}/{SECOND}", MIB), f"{SECOND}, which has buffer file, has "
+                                "1048576 bytes"),
     "a link": (lambda f: (os.unlink(f"{f}/{SECOND}"), os.symlink(FIRST, f"{f}/{SECOND}")), SECOND),
     "no manifest": (lambda f: os.unlink(f"{f}/manifest.json"), "has no manifest.json"),
     "half a manifest": (lambda f: os.truncate(f"{f}/manifest.json", 300), "manifest is damaged"),
-    "another manifest": (lambda f: change(f"{f}/manifest.json", os.path.getsize(f"{f}/manifest.json") - 30, b"7"), "manifest"),
+    "another manifest": (lambda f: change(f"{f}/manifest.json", os.path.getsize(f"{f}/manifest.json") - 30, b"7"),
+                         "manifest"),
     "no folder": (lambda f: os.rename(f, f + "?"), "No such file or directory"),
 }
 
@@ -148,7 +158,8 @@ def test_damage_at_the_daemon(source, tmp_path):
 def test_damage_in_a_folder_that_is_there(source, folder):
     """It is said, and the folder stays as it is."""
     change(f"{folder}/{FIRST}", 20 * MIB)
-    assert f"{FIRST}, which has buffer big, is damaged" in Cli(source.url(""))("checkpoints", "get", "c1", folder).expect(FAILED).err
+    assert f"{FIRST}, which has buffer big, is damaged" in Cli(source.url(""))("checkpoints", "get", "c1",
+                                                                               folder).expect(FAILED).err
     assert sorted(os.listdir(folder)) == FILES
 
 
@@ -183,7 +194,8 @@ def test_one_get_at_a_time(source, tmp_path):
     part.mkdir()
     fd = os.open(part, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
-    assert "another gpubuf fills the folder" in Cli(source.url(""))("checkpoints", "get", "c1", tmp_path / "out").expect(FAILED).err
+    assert "another gpubuf fills the folder" in Cli(source.url(""))("checkpoints", "get", "c1",
+                                                                    tmp_path / "out").expect(FAILED).err
     os.close(fd)
     Cli(source.url(""))("checkpoints", "get", "c1", tmp_path / "out").expect()
 

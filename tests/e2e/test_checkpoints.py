@@ -17,8 +17,8 @@ pytestmark = pytest.mark.once  # the disk's own work
 
 HERE = "/v1/sessions/default/checkpoints"
 # Each way that bytes can go: (name, bytes, query).
-WAYS = (("linked", 3 * (1 << 20) + 5, SYNC), ("row", 1000, SYNC), ("memory", 2 << 20, NONE), ("small", 77, NONE), ("empty", 0, NONE),
-        ("edge", INLINE + 1, SYNC))
+WAYS = (("linked", 3 * (1 << 20) + 5, SYNC), ("row", 1000, SYNC), ("memory", 2 << 20, NONE), ("small", 77, NONE),
+        ("empty", 0, NONE), ("edge", INLINE + 1, SYNC))
 
 
 def at(name, more=""):
@@ -244,8 +244,8 @@ def test_one_moment_beside_writers(lives):
     assert len(values) > 1  # the writers did write
 
 
-@pytest.mark.parametrize("step", ("mkdir@2", "link@1", "link@2", "create@3", "write@2", "sync@2", "dirsync@1", "dirsync@2", "rename@1",
-                                  "before_commit@1", "after_commit@1"))
+@pytest.mark.parametrize("step", ("mkdir@2", "link@1", "link@2", "create@3", "write@2", "sync@2", "dirsync@1",
+                                  "dirsync@2", "rename@1", "before_commit@1", "after_commit@1"))
 def test_a_kill_leaves_it_complete_or_absent(lives, step):
     d = lives()
     contents = fill(d)
@@ -303,11 +303,13 @@ def test_files_go_out_and_in(lives, tmp_path):
     for entry in entries:
         name, crc = entry["file"], bytes.fromhex(entry["file_crc32c"])
         whole = d.ask("GET", at("c1", f"/files/{name}"))
-        assert len(whole.body) == entry["size"] and whole.headers["Repr-Digest"] == f"crc32c=:{base64.b64encode(crc).decode()}:"
+        assert (len(whole.body) == entry["size"] and whole.headers["Repr-Digest"]
+                == f"crc32c=:{base64.b64encode(crc).decode()}:")
         part = d.ask("GET", at("c1", f"/files/{name}"), None, {"Range": "bytes=4000-4095"}).expect(206)
         assert part.body == whole.body[4000:4096]
         d.ask("GET", at("c1", f"/files/{name}"), None, {"If-None-Match": whole.headers["ETag"]}).expect(304)
-        assert code(d.ask("GET", at("c1", f"/files/{name}"), None, {"Range": "bytes=99999999-"}), 416) == "range_not_satisfiable"
+        assert code(d.ask("GET", at("c1", f"/files/{name}"), None, {"Range": "bytes=99999999-"}),
+                    416) == "range_not_satisfiable"
     assert code(d.ask("GET", at("c1", "/files/00099.safetensors")), 404) == "checkpoint_not_found"
     assert code(d.ask("GET", at("c1", "/files/passwd")), 400) == "invalid_argument"
     assert code(d.ask("PUT", at("c1", "/files/00001.safetensors"), b"x"), 409) == "checkpoint_exists"

@@ -19,7 +19,7 @@ def x(daemon, session):
     return data
 
 
-# --- lists and details --------------------------------------------------------------------------------------------------
+# --- lists and details ------------------------------------------------------------------------------------------------
 def test_ls_lists_what_there_is_as_a_table_and_as_json(cli, x, daemon, session):
     daemon.put("other", b"1" * 1536, session).expect(201)
     rows = cli("ls").expect().table()
@@ -73,9 +73,11 @@ class Hostile(http.server.BaseHTTPRequestHandler):
     def answer(self):
         word = "\u001b[2J\u009b2J"
         problem = {"type": "urn:gpubuf:error:mapped", "code": "mapped", "status": 409, "title": word, "detail": word,
-                   "native": {"call": word, "name": word}, "holders": [{"lease": word, "since": word, "pid": 1e300, "uid": -1}]}
+                   "native": {"call": word, "name": word}, "holders": [{"lease": word, "since": word, "pid": 1e300,
+                                                                        "uid": -1}]}
         refused = self.path.endswith("/refused")
-        body = json.dumps(problem if refused else {k: word for k in ("name", "note", "dtype", "shape")}, ensure_ascii=False).encode()
+        body = json.dumps(problem if refused else {k: word for k in ("name", "note", "dtype", "shape")},
+                          ensure_ascii=False).encode()
         self.send_response(409 if refused else 200)
         self.send_header("Content-Type", "application/problem+json" if refused else "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -104,7 +106,7 @@ def test_a_daemon_cannot_command_the_terminal(args):
         assert "\u001b[2J\u009b2J" in json.loads(said.out).values()
 
 
-# --- changes ------------------------------------------------------------------------------------------------------------
+# --- changes ----------------------------------------------------------------------------------------------------------
 def test_rm_takes_several_and_goes_on_behind_one_that_is_not_there(cli, x, daemon, session):
     daemon.put("y", b"1", session).expect(201)
     said = cli("rm", "x", "nope", "y").expect(NOT_FOUND)
@@ -231,13 +233,14 @@ def test_stats_and_top_where_no_terminal_is(cli, x, session):
     assert both["stats"]["sequence"] and both["sessions"]
 
 
-# --- exit statuses ------------------------------------------------------------------------------------------------------
+# --- exit statuses ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("args", [
-    [], ["nonsense"], ["ls", "a", "b"], ["rm"], ["ls", "--offset", "3"], ["--nonsense"], ["put"], ["ls", "--timeout", "soon"],
-    ["ls", "--timeout", "-1"], ["get", "x", "--offset", "12Q"], ["get", "x", "--offset", "99999999T"], ["info", "a/b/c"],
-    ["info", ""], ["info", "/x"], ["leases", "x"], ["--url"], ["--url", "gopher://x", "ls"],
-    ["--token-file", "/nonexistent", "ls"], ["map", "x", "--mode", "both"], ["map", "x", "--ways", "vmm,carrier"],
-    ["cp", "./a", "./b"], ["put", "-"], ["get", "x", "-", "--json"], ["cp", "x", "-", "--json"],
+    [], ["nonsense"], ["ls", "a", "b"], ["rm"], ["ls", "--offset", "3"], ["--nonsense"], ["put"],
+    ["ls", "--timeout", "soon"], ["ls", "--timeout", "-1"], ["get", "x", "--offset", "12Q"],
+    ["get", "x", "--offset", "99999999T"], ["info", "a/b/c"], ["info", ""], ["info", "/x"], ["leases", "x"], ["--url"],
+    ["--url", "gopher://x", "ls"], ["--token-file", "/nonexistent", "ls"], ["map", "x", "--mode", "both"],
+    ["map", "x", "--ways", "vmm,carrier"], ["cp", "./a", "./b"], ["put", "-"], ["get", "x", "-", "--json"],
+    ["cp", "x", "-", "--json"],
 ], ids=" ".join)
 def test_what_cannot_be_meant_ends_with_2_and_says_what_would_be_right(cli, args):
     said = cli(*args).expect(USAGE)

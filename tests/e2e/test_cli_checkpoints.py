@@ -49,7 +49,8 @@ def test_a_checkpoint_is_added_and_listed(cli):
     assert shown == cli.json("checkpoints")
     lines = cli("checkpoints", "show", "c1").expect().out.splitlines()
     assert [line.split() for line in lines[-2:]] == [
-        ["w.file", "293.0", "KiB", "1", "uint8", "sync", "00001.safetensors"], ["w.mortal", "1000", "B", "1", "uint8", "none", "00002.safetensors"]]
+        ["w.file", "293.0", "KiB", "1", "uint8", "sync", "00001.safetensors"],
+        ["w.mortal", "1000", "B", "1", "uint8", "none", "00002.safetensors"]]
 
 
 def test_buffers_come_back(cli):
@@ -104,7 +105,8 @@ def test_damage_is_found(cli, tmp_path):
     damage(tmp_path, "c2")
     said = cli("checkpoints", "verify", "c2").expect(FAILED)
     assert "c2 does not have the bytes that were put into it" in said.err
-    assert said.out.splitlines()[-2].split()[0] == "DAMAGED" and "content_damaged" in said.out.splitlines()[-1], said.out
+    assert (said.out.splitlines()[-2].split()[0] == "DAMAGED" and "content_damaged"
+            in said.out.splitlines()[-1]), said.out
     answer, = cli("--json", "checkpoints", "verify", "c2").expect(FAILED).json()
     assert (answer["name"], answer["match"], answer["damaged_buffers"]) == ("c2", False, 1)
     cli("checkpoints", "restore", "c2", "--prefix", "x.").expect(FAILED)
@@ -120,7 +122,8 @@ def test_a_checkpoint_is_removed(cli):
 
 def test_what_is_wrong_is_said(cli):
     for words in (("add",), ("send", "c1"), ("rm",)):
-        assert "gpubuf checkpoints [add|show|verify|restore|get|put|rm CHECKPOINT...]" in cli("checkpoints", *words).expect(USAGE).err
+        assert "gpubuf checkpoints [add|show|verify|restore|get|put|rm CHECKPOINT...]" in cli("checkpoints",
+                                                                                              *words).expect(USAGE).err
     assert "--load is lazy or eager" in cli("checkpoints", "restore", "c1", "--load", "now").expect(USAGE).err
     cli("checkpoints", "add", "c1").expect()
     assert "c1" in cli("checkpoints", "add", "c1").expect(FAILED).err
@@ -129,7 +132,8 @@ def test_what_is_wrong_is_said(cli):
 
 def test_completion_offers_checkpoints(cli):
     cli("checkpoints", "add", "c1").expect()
-    assert cli("complete", "--", "checkpoints", "").expect().out.split() == ["add", "show", "verify", "restore", "get", "put", "rm"]
+    assert cli("complete", "--", "checkpoints", "").expect().out.split() == ["add", "show", "verify", "restore", "get",
+                                                                             "put", "rm"]
     assert cli("complete", "--", "checkpoints", "restore", "").expect().out == "c1\n"
     assert cli("complete", "--", "checkpoints", "restore", "c1", "--load", "").expect().out.split() == ["lazy", "eager"]
     assert cli("complete", "--", "checkpoints", "get", "").expect().out == "c1\n"

@@ -1,4 +1,5 @@
-"""gpubuf's configuration file: hosts and groups by name, which of option, environment and file wins, and where no token goes."""
+"""gpubuf's configuration file: hosts and groups by name, which of option, environment and file wins, and where no token
+goes."""
 import contextlib
 import http.server
 import json
@@ -68,13 +69,15 @@ def target(session="default"):
 
 
 def settings(cli, *args, **more):
-    return {s["setting"]: (s["value"], s["from"].rpartition("/")[2]) for s in cli.json(*args, "config", **more)["settings"]}
+    return {s["setting"]: (s["value"], s["from"].rpartition("/")[2])
+            for s in cli.json(*args, "config", **more)["settings"]}
 
 
-# --- hosts --------------------------------------------------------------------------------------------------------------
+# --- hosts ------------------------------------------------------------------------------------------------------------
 def test_a_host_by_its_name(configured, a, b, tmp_path):
     (tmp_path / "b.token").write_text(SECRET + "\n")
-    cli = configured(f"session = all  # of every host\n[host a]\nurl = {a.url}\n\n[host b]\nurl = {b.url}\ntoken-file = b.token\nsession = own\n")
+    cli = configured(f"session = all  # of every host\n[host a]\nurl = {a.url}\n\n[host b]\nurl = {b.url}\ntoken-file "
+                     "= b.token\nsession = own\n")
     cli("--host", "a", "ls").expect()
     cli("--host", "b", "ls").expect()
     assert a.asked == [(target("all"), None)] and b.asked == [(target("own"), f"Bearer {SECRET}")]
@@ -86,8 +89,8 @@ def test_a_host_by_its_name(configured, a, b, tmp_path):
 
 
 def test_a_named_host_wins_over_the_environment(configured, a, b):
-    cli = configured(f"session = all\n[host a]\nurl = {a.url}\ntoken = {SECRET}\n", GPUBUF_URL=b.url, GPUBUF_TOKEN="gpb_other",
-                     GPUBUF_SESSION="env", GPUBUF_FLEET=b.url)
+    cli = configured(f"session = all\n[host a]\nurl = {a.url}\ntoken = {SECRET}\n", GPUBUF_URL=b.url,
+                     GPUBUF_TOKEN="gpb_other", GPUBUF_SESSION="env", GPUBUF_FLEET=b.url)
     cli("--host", "a", "ls").expect()
     assert a.asked == [(target("env"), f"Bearer {SECRET}")] and b.asked == []
 
@@ -118,7 +121,7 @@ def test_without_a_url_the_name_is_the_address(configured):
     assert settings(configured("[host gpu1]\nsession = s\n"), "--host", "gpu1")["url"] == ("gpu1", "config:1")
 
 
-# --- groups -------------------------------------------------------------------------------------------------------------
+# --- groups -----------------------------------------------------------------------------------------------------------
 def test_a_group(configured, a, b):
     cli = configured(f"token = {SECRET}\n[host a]\nurl = {a.url}\ntoken = {SECRET}a\n[group all]\nhosts = a, {b.url}\n"
                      f"[group some]\nhosts = a,127.0.0.1:1\n[group none]\nhosts = 127.0.0.1:1\n")
@@ -128,7 +131,8 @@ def test_a_group(configured, a, b):
     assert [(t["host"], t["url"], t["exit"], t["result"]) for t in told] == \
         [("a", a.url, DONE, []), ("127.0.0.1:1", "http://127.0.0.1:1", UNREACHABLE, None)]
     cli("--group", "none", "ls").expect(NO_HOST)
-    for wrong in (["--group", "all", "--hosts", "a"], ["--group", "all", "--host", "a"], ["--hosts", "a", "--host", "a"]):
+    for wrong in (["--group", "all", "--hosts", "a"], ["--group", "all", "--host", "a"],
+                  ["--hosts", "a", "--host", "a"]):
         assert "one of them" in cli(*wrong, "ls").expect(USAGE).err
 
 
@@ -138,15 +142,17 @@ def test_hosts_of_a_list_are_those_of_the_file(configured, a, b):
     assert a.asked == [(target("own"), f"Bearer {SECRET}")] and b.asked == [(target(), None)] and "{" not in said.out
 
 
-# --- the file -----------------------------------------------------------------------------------------------------------
+# --- the file ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("text,line,said", [
-    ("sesion = x", 1, "is session meant?"), ("\n[hots a]", 2, "[host NAME]"), ("[host a]\n[host a]", 2, "line 1 already"),
-    ("[host a b]", 1, "is no name"), ("[host a", 1, "[host NAME]"), ("just words", 1, "name = value"), ("timeout = soon", 1, "seconds above 0"),
-    ("json = maybe", 1, "true or false"), ("session =", 1, "no value"), ("session = a\nsession = b", 2, "line 1 already"),
-    ("hosts = a", 1, "[group NAME]"), ("[host a]\nparallel = 3", 2, "before the sections"), ("[group g]\nurl = x", 2, "[host NAME]"),
-    ("url = 'http://a'", 1, "in quotes"), ("session = \u201ca\u201d", 1, "in quotes"), ("cacert = ~bob/ca.pem", 1, "begins with ~"),
-    ("cert = $HOME/c.pem", 1, "has a variable"), ("key = ~/${X}", 1, "has a variable"), ("\ufeffsession = a", 1, "byte-order mark"),
-    ("[group g]", 1, "hosts ="), ("host = a", 1, "no [host a]"), ("token = x\ntoken-file = y", 2, "one of them")])
+    ("sesion = x", 1, "is session meant?"), ("\n[hots a]", 2, "[host NAME]"),
+    ("[host a]\n[host a]", 2, "line 1 already"), ("[host a b]", 1, "is no name"), ("[host a", 1, "[host NAME]"),
+    ("just words", 1, "name = value"), ("timeout = soon", 1, "seconds above 0"), ("json = maybe", 1, "true or false"),
+    ("session =", 1, "no value"), ("session = a\nsession = b", 2, "line 1 already"), ("hosts = a", 1, "[group NAME]"),
+    ("[host a]\nparallel = 3", 2, "before the sections"), ("[group g]\nurl = x", 2, "[host NAME]"),
+    ("url = 'http://a'", 1, "in quotes"), ("session = \u201ca\u201d", 1, "in quotes"),
+    ("cacert = ~bob/ca.pem", 1, "begins with ~"), ("cert = $HOME/c.pem", 1, "has a variable"),
+    ("key = ~/${X}", 1, "has a variable"), ("\ufeffsession = a", 1, "byte-order mark"), ("[group g]", 1, "hosts ="),
+    ("host = a", 1, "no [host a]"), ("token = x\ntoken-file = y", 2, "one of them")])
 def test_a_line_that_does_not_fit(configured, text, line, said):
     err = configured(text)("ls").expect(USAGE).err
     assert f"/config:{line}: " in err and said in err, err
@@ -203,9 +209,10 @@ def test_where_the_file_is(tmp_path):
     assert cli.json("--config", "none", "config")["file"] is None
 
 
-# --- what is in force ---------------------------------------------------------------------------------------------------
+# --- what is in force -------------------------------------------------------------------------------------------------
 def test_what_is_in_force_and_why(configured):
-    cli = configured(f"session = all\ntimeout = 7\n[host a]\nurl = u:1\ntoken = {SECRET}\nquiet = true\n[group g]\nhosts = a, b\n")
+    cli = configured(f"session = all\ntimeout = 7\n[host a]\nurl = u:1\ntoken = {SECRET}\nquiet = true\n[group "
+                     "g]\nhosts = a, b\n")
     assert settings(cli)["session"] == ("all", "config:1") and settings(cli)["url"][1] == "built in"
     found = settings(cli, "--host", "a", "-t", "3")
     assert found == {"url": ("u:1", "config:4"), "token": ("(not shown)", "config:5"), "quiet": ("true", "config:6"),
@@ -214,4 +221,5 @@ def test_what_is_in_force_and_why(configured):
     assert settings(cli)["url"] == ("e:2", "GPUBUF_URL") and settings(cli)["token"] == ("(not shown)", "GPUBUF_TOKEN")
     said = cli("config", "--host", "a").expect()
     assert SECRET not in said.out + said.err and "group g: a b\n" in said.out and "session  env" in said.out
-    assert cli.json("config")["hosts"] == [{"host": "a", "url": "u:1"}] and cli.json("config")["groups"] == [{"group": "g", "hosts": ["a", "b"]}]
+    assert (cli.json("config")["hosts"] == [{"host": "a", "url": "u:1"}] and cli.json("config")["groups"]
+            == [{"group": "g", "hosts": ["a", "b"]}])

@@ -20,7 +20,7 @@ def array():
     return np.arange(12, dtype="float32").reshape(3, 4)
 
 
-# --- formats ------------------------------------------------------------------------------------------------------------
+# --- formats ----------------------------------------------------------------------------------------------------------
 def test_a_npy_goes_up_and_comes_back(cli, array, tmp_path):
     file = tmp_path / "weights.npy"
     file.write_bytes(npy(array))
@@ -82,18 +82,20 @@ def test_kinds_pools_and_in_place(cli, daemon, session):
     assert cli.json("put", "-", "m", "--mirrored", input=b"12345678")["mirrored"] is True
 
 
-# --- pipes --------------------------------------------------------------------------------------------------------------
+# --- pipes ------------------------------------------------------------------------------------------------------------
 def test_through_pipes_of_a_shell(cli, tmp_path):
     data = payload(SIZE, 7)
     (tmp_path / "in").write_bytes(data)
     line = 'cat in | "$0" put - big -q && "$0" get big | cmp - in && "$0" get big - | wc -c'
-    out = subprocess.run(["sh", "-c", line, program()], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    out = subprocess.run(["sh", "-c", line, program()], env=cli.env, cwd=tmp_path, capture_output=True, text=True,
+                         timeout=120)
     assert (out.returncode, out.stdout.strip(), out.stderr) == (0, str(SIZE), ""), out
 
 
 def test_a_pipe_whose_length_only_its_content_tells(cli, daemon, session, tmp_path):
     array = np.arange(1 << 18, dtype="int32")
-    for args, data in ((["put", "-", "n"], npy(array)), (["put", "-", "n", "--shape", len(array), "--dtype", "int32"], array.tobytes())):
+    for args, data in ((["put", "-", "n"], npy(array)), (["put", "-", "n", "--shape", len(array), "--dtype", "int32"],
+                                                         array.tobytes())):
         p = cli.start(*args, stdin=subprocess.PIPE)
         for at in range(0, len(data), 100001):
             p.stdin.write(data[at:at + 100001])
@@ -166,7 +168,7 @@ def test_a_reader_that_leaves_ends_it_without_a_word(cli):
     p.stderr.close()
 
 
-# --- parts --------------------------------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------------------------------
 def test_parts_over_several_connections(cli, daemon, session, tmp_path):
     data = payload(70 * (1 << 20) + 5, 3)
     (tmp_path / "big").write_bytes(data)
@@ -176,7 +178,7 @@ def test_parts_over_several_connections(cli, daemon, session, tmp_path):
     assert daemon.open_uploads(session) == []
 
 
-# --- cp with files ------------------------------------------------------------------------------------------------------
+# --- cp with files ----------------------------------------------------------------------------------------------------
 def test_cp_from_and_to_files(cli, array, tmp_path):
     (tmp_path / "x.npy").write_bytes(npy(array))
     cli("cp", "./x.npy", "x", cwd=tmp_path).expect()
@@ -188,7 +190,7 @@ def test_cp_from_and_to_files(cli, array, tmp_path):
     assert cli("cp", "w", "/dev/stdout").expect().raw.startswith(b"abc")
 
 
-# --- after an interruption ----------------------------------------------------------------------------------------------
+# --- after an interruption --------------------------------------------------------------------------------------------
 def test_a_download_leaves_no_file_when_it_fails(cli, tmp_path):
     old = tmp_path / "old"
     old.write_bytes(b"old")

@@ -1,4 +1,5 @@
-"""gpubuf: durable buffers. Their bytes outlive the daemon; store, load and storage; and what to do about a disk's errors."""
+"""gpubuf: durable buffers. Their bytes outlive the daemon; store, load and storage; and what to do about a disk's
+errors."""
 import glob
 import os
 
@@ -39,7 +40,7 @@ def live(start, tmp_path):
     return Lives(start, tmp_path / "state")
 
 
-# --- damage ---------------------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 def spoil(state, text):
     """Another byte in the file that has the text in its header."""
     (path,) = [path for path in files(state) if text in open(path, "rb").read(4096)]
@@ -57,11 +58,13 @@ def test_a_scrub_names_what_is_damaged(live):
     assert "DAMAGED" not in cli("ls").expect().out
     spoil(live.state, b'"a"')
     said = cli("storage", "scrub", "--rate", "1G").expect().out  # memory has the bytes
-    assert "damaged: 1\nhealed: 1\n" in said and said.endswith("SESSION  DAMAGED  WHY              HEALED\ndefault  a        content_damaged  yes\n"), said
+    assert "damaged: 1\nhealed: 1\n" in said and said.endswith("SESSION  DAMAGED  WHY              HEALED\ndefault  a  "
+                                                               "      content_damaged  yes\n"), said
     cli = live()
     spoil(live.state, b'"b"')
     said = cli("storage", "scrub", "--rate", "1G").expect(FAILED)
-    assert "default  b        content_damaged" in said.out and "1 damaged files could not be written again from memory" in said.err
+    assert ("default  b        content_damaged" in said.out and "1 damaged files could not be written again from memory"
+            in said.err)
     assert [row["buffer"] for row in cli("--json", "storage", "scrub").expect(FAILED).json()["found"]] == ["b"]
     assert {name: row["DAMAGED"] for name, row in rows(cli).items()} == {"a": "-", "b": "yes"}
     assert "damaged: true\n" in cli("info", "b").expect().out
@@ -87,7 +90,8 @@ def test_which_of_several(live):
         cli("put", "-", name, "--raw", input=SMALL if name == "small" else FILE).expect()
     said = cli("evict", "n*", "s*").expect(FAILED)
     assert said.err.startswith("gpubuf: small: buffers of at most 65536 bytes"), said.err
-    assert {row["NAME"]: row["STATE"] for row in cli("ls").expect().table()} == {"n1": "stored", "n2": "stored", "small": "ready"}
+    assert {row["NAME"]: row["STATE"] for row in cli("ls").expect().table()} == {"n1": "stored", "n2": "stored",
+                                                                                 "small": "ready"}
     assert [b["spill"] for b in cli.json("set", "n*", "--spill", "disk")] == ["disk", "disk"]
     assert [b["name"] for b in cli.json("set", "n1", "small", "--resident")] == ["n1", "small"]
     assert cli.json("set", "small", "--labels", "a=b")["labels"] == {"a": "b"}
@@ -97,7 +101,7 @@ def test_which_of_several(live):
     assert said.startswith("gpubuf: more: ") and "gpubuf sessions show" in said
 
 
-# --- put, create, set ---------------------------------------------------------------------------------------------------
+# --- put, create, set -------------------------------------------------------------------------------------------------
 def test_a_durable_upload_outlives_the_daemon(live, tmp_path):
     cli = live()
     said = cli("put", "-", "big", "--raw", "--durability", "sync", input=FILE).expect()
@@ -108,7 +112,8 @@ def test_a_durable_upload_outlives_the_daemon(live, tmp_path):
     cli = live()
     found = rows(cli)
     assert {n: (r["STATE"], r["DURABILITY"], r["STORED"]) for n, r in found.items()} == {
-        "big": ("stored", "sync", "1"), "small": ("stored", "sync", "1"), "zeros": ("stored", "sync", "1"), "mortal": ("lost", "none", "-")}
+        "big": ("stored", "sync", "1"), "small": ("stored", "sync", "1"), "zeros": ("stored", "sync", "1"),
+        "mortal": ("lost", "none", "-")}
     assert "durability: sync\nstored_generation: 1\n" in cli("info", "big").expect().out
     assert cli("get", "big", "-").expect().raw == FILE and cli("get", "small", "-").expect().raw == SMALL
     assert cli("get", "zeros", "-").expect().raw == bytes(100)
@@ -169,7 +174,8 @@ def test_sessions_give_a_durability(live, tmp_path):
     assert "POOL" not in cli("sessions").expect().out
     cli("pools", "add", "p", "-s", "a").expect()
     cli("sessions", "set", "a", "--pool", "p", "--durability", "sync").expect()
-    assert {r["NAME"]: (r["DURABILITY"], r["POOL"]) for r in cli("sessions").expect().table()} == {"default": ("none", "default"), "a": ("sync", "p")}
+    assert ({r["NAME"]: (r["DURABILITY"], r["POOL"]) for r in cli("sessions").expect().table()}
+            == {"default": ("none", "default"), "a": ("sync", "p")})
     assert cli.json("create", "a/x", "--bytes", 10)["durability"] == "sync"
     cli("put", "-", "a/y", "--raw", input=SMALL).expect()
     assert cli.json("info", "a/y")["stored_generation"] == 1
@@ -178,7 +184,7 @@ def test_sessions_give_a_durability(live, tmp_path):
     assert 'gpubuf sessions set default --durability sync' in err
 
 
-# --- what may leave memory ----------------------------------------------------------------------------------------------
+# --- what may leave memory --------------------------------------------------------------------------------------------
 def test_spill_and_resident(live, tmp_path):
     cli = live()
     said = cli("put", "-", "x", "--raw", "--spill", "disk", input=FILE).expect()
@@ -209,7 +215,8 @@ def test_sessions_have_a_priority_and_a_spill(live):
     cli("put", "-", "a/x", "--raw", input=SMALL).expect()
     assert cli.json("info", "a/x")["spill"] == "disk"
     assert cli("sessions", "set", "a", "--spill", "never", "--priority", 7).expect().table()[0]["PRIORITY"] == "7"
-    assert {r["NAME"]: (r["SPILL"], r["PRIORITY"]) for r in cli("sessions").expect().table()} == {"default": ("never", "0"), "a": ("never", "7")}
+    assert ({r["NAME"]: (r["SPILL"], r["PRIORITY"]) for r in cli("sessions").expect().table()}
+            == {"default": ("never", "0"), "a": ("never", "7")})
     assert "0 to 1000" in cli("sessions", "set", "a", "--priority", 1001).expect(FAILED).err
     cli("sessions", "set", "a", "--priority", 0).expect()
     assert "PRIORITY" not in cli("sessions").expect().out
@@ -230,7 +237,7 @@ def test_a_full_quota_makes_room(live):
     assert cli("get", "b", "-").expect().raw == FILE
 
 
-# --- store, load, storage -----------------------------------------------------------------------------------------------
+# --- store, load, storage ---------------------------------------------------------------------------------------------
 def test_store(live):
     cli = live("--durable-lag", "3600")
     for name in ("w.a", "w.b"):
@@ -239,7 +246,8 @@ def test_store(live):
     assert cli("store", "w.a").expect().out == "w.a  293.0 KiB  generation 1 on disk  written\n"
     assert cli("store", "w.*").expect().out == ("w.a  293.0 KiB  generation 1 on disk  nothing to write\n"
                                                 "w.b  293.0 KiB  generation 1 on disk  written\n")
-    assert cli.json("store", "default/w.b") == [{"stored_generation": 1, "bytes": 300000, "wrote": False, "buffer": "default/w.b"}]
+    assert cli.json("store", "default/w.b") == [{"stored_generation": 1, "bytes": 300000, "wrote": False,
+                                                 "buffer": "default/w.b"}]
     assert cli("-q", "store", "w.a").expect().out == ""
     assert "durability" in cli("store", "plain").expect(FAILED).err
     assert "gpubuf ls" in cli("store", "nope").expect(NOT_FOUND).err
@@ -269,7 +277,8 @@ def test_evict(live):
         cli("put", "-", name, "--raw", "--durability", durability, input=FILE).expect()
     cli("put", "-", "small", "--raw", input=SMALL).expect()
     assert cli("evict", "w.a").expect().out == "w.a  293.0 KiB  on disk\n"
-    assert cli("evict", "w.*").expect().out == "w.a  293.0 KiB  on disk\nw.b  293.0 KiB  on disk until the daemon ends\n"
+    assert (cli("evict", "w.*").expect().out == "w.a  293.0 KiB  on disk\nw.b  293.0 KiB  on disk until the daemon "
+            "ends\n")
     assert {n: (r["STATE"], r["STORED"], r["TIER"]) for n, r in rows(cli).items()} == {
         "w.a": ("stored", "1", "disk"), "w.b": ("stored", "-", "disk"), "small": ("ready", "-", "device")}
     assert [b["tier"] for b in cli.json("evict", "w.*")] == ["disk", "disk"]
@@ -303,7 +312,8 @@ def test_a_session_sleeps_and_wakes(live):
     assert cli.json("sessions", "load", "default") == [
         {"session": "default", "buffers": 2, "bytes": 600000, "skipped_buffers": 0, "skipped": []}]
     assert cli("-q", "sessions", "evict", "default").expect().out == ""
-    assert {n: r["TIER"] for n, r in rows(cli).items()} == {"w.a": "disk", "w.b": "disk", "x": "disk", "w.small": "device"}
+    assert {n: r["TIER"] for n, r in rows(cli).items()} == {"w.a": "disk", "w.b": "disk", "x": "disk",
+                                                            "w.small": "device"}
     assert cli("sessions", "load", "default", "--prefix", "w").expect().table()[0]["MOVED"] == "2"
     assert "gpubuf sessions" in cli("sessions", "evict", "nope").expect(NOT_FOUND).err
     assert "prefix" in cli("sessions", "evict", "default", "--prefix", "-").expect(FAILED).err
@@ -364,7 +374,7 @@ def test_words_are_completed(live):
     assert "storage." in cli("complete", "--", "feed", "--type", "").expect().out.split()
 
 
-# --- errors, and what to do about them ----------------------------------------------------------------------------------
+# --- errors, and what to do about them --------------------------------------------------------------------------------
 def durable(cli, name="x"):
     return cli("put", "-", name, "--raw", "--durability", "sync", input=FILE)
 
@@ -384,7 +394,8 @@ def test_a_disk_without_room(live):
     assert not check["ok"] and "state full" in check["detail"] and "--disk-reserve" in check["remedy"], check
     cli("put", "-", "x", "--raw", input=FILE).expect()
     assert rows(cli)["x"]["STATE"] == "ready"
-    assert "ENOSPC" in cli("set", "x", "--durability", "sync").expect(FAILED).err and cli.json("info", "x")["durability"] == "none"
+    assert ("ENOSPC" in cli("set", "x", "--durability", "sync").expect(FAILED).err
+            and cli.json("info", "x")["durability"] == "none")
 
 
 @pytest.mark.parametrize("call", ["write", "sync", "dirsync"])
@@ -445,7 +456,8 @@ def test_a_load_that_is_not_waited_for(live):
     cli = live()
     durable(cli).expect()
     cli = live()
-    write = ("call", "PATCH", "/v1/sessions/default/buffers/x/data?offset=0", "-", "--header", "Content-Type:application/octet-stream")
+    write = ("call", "PATCH", "/v1/sessions/default/buffers/x/data?offset=0", "-", "--header",
+             "Content-Type:application/octet-stream")
     err = cli(*write, input=b"abc").expect(FAILED).err
     assert '"gpubuf load" brings the bytes into memory' in err, err
     cli("load", "x").expect()

@@ -13,8 +13,9 @@ from harness import PATIENCE_S, for_everybody, until
 from pyclient import SOURCE
 
 
-# --- sources without an end ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("dtype,wide", [("float32", 4), ("uint8", 1), ("bool", 1), ("bfloat16", 2), ("float8_e4m3fn", 1), ("complex128", 16)])
+# --- sources without an end -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype,wide", [("float32", 4), ("uint8", 1), ("bool", 1), ("bfloat16", 2),
+                                        ("float8_e4m3fn", 1), ("complex128", 16)])
 def test_a_device_gives_as_many_bytes_as_the_shape_takes(cli, daemon, session, dtype, wide):
     assert cli.json("put", "/dev/zero", "z", "--shape", "100,3", "--dtype", dtype)["bytes"] == 300 * wide
     assert daemon.data("z", session).body == bytes(300 * wide)
@@ -52,13 +53,14 @@ def test_a_pipe_that_gives_more_than_its_shape_is_refused(cli):
     assert cli.json("ls") == []
 
 
-# --- signals ------------------------------------------------------------------------------------------------------------
+# --- signals ----------------------------------------------------------------------------------------------------------
 def test_a_fifo_without_a_writer_can_be_left(cli, tmp_path):
     fifo = str(tmp_path / "fifo")
     os.mkfifo(fifo)
 
     def opened(p):
-        return fifo in [os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{p.pid}/fd") if os.path.lexists(f"/proc/{p.pid}/fd/{fd}")]
+        return fifo in [os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{p.pid}/fd")
+                        if os.path.lexists(f"/proc/{p.pid}/fd/{fd}")]
 
     for args in (["put", fifo, "x"], ["ls", "--config", fifo]):
         p = cli.start(*args, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
@@ -68,7 +70,8 @@ def test_a_fifo_without_a_writer_can_be_left(cli, tmp_path):
         assert p.wait(PATIENCE_S) in (INTERRUPTED, -signal.SIGINT)
 
 
-@pytest.mark.parametrize("number,status", [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED), (signal.SIGHUP, 128 + signal.SIGHUP)])
+@pytest.mark.parametrize("number,status", [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, TERMINATED),
+                                           (signal.SIGHUP, 128 + signal.SIGHUP)])
 @pytest.mark.parametrize("what", ["pipe", "upload", "map", "hosts"])
 def test_the_exit_status_names_the_signal(cli, daemon, session, tmp_path, number, status, what):
     cli.env["TMPDIR"] = str(tmp_path)
@@ -104,7 +107,8 @@ def test_the_exit_status_names_the_signal(cli, daemon, session, tmp_path, number
 def test_nohup_is_heeded(cli, daemon, session, ignored):
     daemon.put("m", b"12345678", session, "?kind=pinned").expect(201)
     way = signal.SIG_IGN if ignored else signal.SIG_DFL
-    p = cli.start("map", "m", "--hold", "-u", f"unix://{daemon.unix}", stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGHUP, way))
+    p = cli.start("map", "m", "--hold", "-u", f"unix://{daemon.unix}", stdin=subprocess.PIPE,
+                  preexec_fn=lambda: signal.signal(signal.SIGHUP, way))
     until("it is mapped", lambda: daemon.get("/v1/leases")["items"])
     with open(f"/proc/{p.pid}/status") as f:
         blocked = next(int(line.split()[1], 16) for line in f if line.startswith("SigBlk:"))
@@ -114,7 +118,7 @@ def test_nohup_is_heeded(cli, daemon, session, ignored):
     until("nothing is mapped", lambda: not daemon.get("/v1/leases")["items"])
 
 
-# --- patterns -----------------------------------------------------------------------------------------------------------
+# --- patterns ---------------------------------------------------------------------------------------------------------
 def test_rm_by_patterns(cli, daemon, session):
     for name in ("v1.a", "v1.b", "v2.a", "keep"):
         daemon.put(name, b"1", session).expect(201)
@@ -126,7 +130,7 @@ def test_rm_by_patterns(cli, daemon, session):
     assert Cli(daemon.url("")).json("rm", f"{session}/o*") == [f"{session}/other"]
 
 
-# --- names --------------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 def test_cp_of_a_file_that_looks_like_a_buffer(cli, tmp_path):
     (tmp_path / "x.npy").write_bytes(b"12345678")
     said = cli("cp", "x.npy", "zz", cwd=tmp_path).expect(NOT_FOUND)
@@ -136,13 +140,15 @@ def test_cp_of_a_file_that_looks_like_a_buffer(cli, tmp_path):
     assert "./folder/x.npy" not in cli("cp", "./x.npy", "zz", cwd=tmp_path).expect().err
 
 
-# --- other resources of the daemon --------------------------------------------------------------------------------------
+# --- other resources of the daemon ------------------------------------------------------------------------------------
 def test_events_and_uploads(cli, daemon, session):
     cli("events", "add", "e1", "e2").expect()
     assert {r["NAME"] for r in cli("events").expect().table()} == {"e1", "e2"}
     assert cli.json("events", "rm", "e1") == ["e1"] and [e["name"] for e in cli.json("events")] == ["e2"]
-    made = daemon.ask("POST", f"/v1/sessions/{session}/uploads", {"buffer": "x", "bytes": 1000}).expect(201).json()["id"]
-    assert cli("uploads").expect().table()[0]["ID"] == made and cli("complete", "--", "uploads", "rm", "").expect().out.split() == [made]
+    made = daemon.ask("POST", f"/v1/sessions/{session}/uploads",
+                      {"buffer": "x", "bytes": 1000}).expect(201).json()["id"]
+    assert cli("uploads").expect().table()[0]["ID"] == made and cli("complete", "--", "uploads", "rm",
+                                                                    "").expect().out.split() == [made]
     assert cli.json("uploads", "rm", made) == [made]
     assert [u["id"] for u in cli.json("uploads") if u["state"] == "open"] == []
     cli("uploads", "rm", "none").expect(NOT_FOUND)
@@ -154,7 +160,8 @@ def test_an_operation_is_cancelled(simulated, start):
     d = start(spec=simulated("bytes=64M"))
     own, buffers = Cli(d.url("")), "/v1/sessions/default/buffers"
     d.ask("POST", buffers, {"name": "a", "bytes": 60 << 20}).expect(201)
-    waits = d.ask("POST", buffers, {"name": "b", "bytes": 50 << 20}, {"Prefer": "respond-async, wait=60"}).expect(202).json()["id"]
+    waits = d.ask("POST", buffers, {"name": "b", "bytes": 50 << 20},
+                  {"Prefer": "respond-async, wait=60"}).expect(202).json()["id"]
     assert own("complete", "--", "operations", "rm", "").expect().out.split() == [waits]
     assert own.json("operations", "rm", waits) == [waits]
     until("it is cancelled", lambda: d.get("/v1/operations/" + waits)["state"] == "cancelled")
@@ -190,7 +197,7 @@ def test_release(cli, daemon, session):
     assert cli.json("release", "m", "--side", "all")["head"] == "uninitialized"
 
 
-# --- mirrored buffers ---------------------------------------------------------------------------------------------------
+# --- mirrored buffers -------------------------------------------------------------------------------------------------
 def test_stats_and_top_show_what_mirrored_buffers_hold(cli, start):
     d = start()
     own = Cli(d.url(""))
@@ -208,7 +215,7 @@ def test_stats_and_top_show_what_mirrored_buffers_hold(cli, start):
     assert own.json("stats")["transfers"]["mirror"] == {"copies": 1, "copies_avoided": 0, "bytes": 3 << 20}
 
 
-# --- pools of sessions --------------------------------------------------------------------------------------------------
+# --- pools of sessions ------------------------------------------------------------------------------------------------
 def test_stats_and_top_show_the_pools_of_sessions(start):
     d = start()
     own = Cli(d.url(""))
@@ -232,12 +239,13 @@ def test_stats_and_top_show_the_pools_of_sessions(start):
     assert top[1][0] == "b/p" and len(top) == 12 and " ".join(top[-1]) == "4 more of sessions", top
 
 
-# --- the socket ---------------------------------------------------------------------------------------------------------
+# --- the socket -------------------------------------------------------------------------------------------------------
 def test_the_socket_alone_is_enough(daemon, session):
     daemon.put("x", b"12345678", session, "?kind=pinned").expect(201)
     cli = Cli(session=session, GPUBUF_SOCKET=daemon.unix)
     assert cli.json("ls")[0]["name"] == "x" and cli.json("map", "x")["way"] == "memfd"
-    assert "whole path" in Cli(GPUBUF_SOCKET="relative")("ls").err or "unix:///PATH" in Cli(GPUBUF_SOCKET="relative")("ls").err
+    assert "whole path" in Cli(GPUBUF_SOCKET="relative")("ls").err or "unix:///PATH" in Cli(GPUBUF_SOCKET="relative")(
+        "ls").err
 
 
 @pytest.fixture
@@ -249,8 +257,8 @@ def open_folder(tmp_path):
 
 
 def as_nobody(folder, args, env):
-    return subprocess.run([folder / "bin/gpubuf", *args], env=env, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/",
-                          user=65534, group=65534, extra_groups=[])
+    return subprocess.run([folder / "bin/gpubuf", *args], env=env, capture_output=True, text=True, timeout=PATIENCE_S,
+                          cwd="/", user=65534, group=65534, extra_groups=[])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which takes root")
@@ -263,10 +271,12 @@ def test_a_socket_that_lets_nobody_in_says_who_may(start, open_folder):
         assert "mode 0660" in said.stderr and "group 0" in said.stderr and "user 65534" in said.stderr, said.stderr
     python = "import sys; sys.path.insert(0, sys.argv[1]); import gpubuf; gpubuf.Client(socket=sys.argv[2]).list()"
     source = shutil.copytree(os.path.join(SOURCE, "gpubuf"), open_folder / "python" / "gpubuf")
-    said = subprocess.run([sys.executable, "-B", "-c", python, source.parent, d.unix], capture_output=True, text=True, timeout=PATIENCE_S,
-                          cwd="/", user=65534, group=65534, extra_groups=[], env={**env, "PYTHONPATH": os.pathsep.join(sys.path)})
+    said = subprocess.run([sys.executable, "-B", "-c", python, source.parent, d.unix], capture_output=True, text=True,
+                          timeout=PATIENCE_S, cwd="/", user=65534, group=65534, extra_groups=[],
+                          env={**env, "PYTHONPATH": os.pathsep.join(sys.path)})
     if "numpy" not in said.stderr:  # in a place where that user can read the libraries
-        assert "gpubuf.errors.Unreachable" in said.stderr and "mode 0660" in said.stderr and "group 0" in said.stderr, said.stderr
+        assert ("gpubuf.errors.Unreachable" in said.stderr and "mode 0660" in said.stderr
+                and "group 0" in said.stderr), said.stderr
     os.chmod(open_folder / "state", 0o700)
     said = as_nobody(open_folder, ["ls"], env)
     assert said.returncode == UNREACHABLE and "may not search the folder" in said.stderr, said.stderr
@@ -279,4 +289,5 @@ def test_an_address_without_a_scheme(daemon):
     assert Cli(where)("info", "--json").expect().json()["name"] == "gpubufd"
     for wrong in ("h:x", "ftp://" + where, "/run/gpubufd.sock", where + "/below"):
         said = Cli()("-u", wrong, "info").expect(USAGE)
-        assert f'"{wrong}" is no address of a daemon: give [http://]HOST:PORT, https://HOST:PORT or unix:///PATH' in said.err
+        assert (f'"{wrong}" is no address of a daemon: give [http://]HOST:PORT, https://HOST:PORT or unix:///PATH'
+                in said.err)

@@ -50,9 +50,9 @@ def test_a_line_an_event(own):
     d.ask("POST", "/v1/sessions/s/buffers", {"name": "z", "bytes": 10}).expect(507)
     got = lines(p, 7)
     assert [line.split("  ", 1)[1] for line in got] == [
-        "session.created   s", "buffer.created    default/x  device 0  2.0 KiB", "pool.created      default  pool p  device 0",
-        "buffer.created    default/y  pool p  device 0  1 B", "pool.deleted      default  pool p  device 0", got[5].split("  ", 1)[1],
-        got[6].split("  ", 1)[1]]
+        "session.created   s", "buffer.created    default/x  device 0  2.0 KiB",
+        "pool.created      default  pool p  device 0", "buffer.created    default/y  pool p  device 0  1 B",
+        "pool.deleted      default  pool p  device 0", got[5].split("  ", 1)[1], got[6].split("  ", 1)[1]]
     assert got[5].split("  ", 1)[1].startswith("buffer.lost       default") and "  1 buffer" in got[5]
     assert got[6].split("  ", 1)[1].startswith("quota.exceeded    s  ") and "  10 B" in got[6]
     said = interrupt(p)
@@ -66,7 +66,8 @@ def test_json_lines_types_and_where_it_begins(own):
     d.ask("DELETE", "/v1/sessions/default/buffers/a").expect(204)
     p = cli.start("feed", "--json", "--after", 0, "--type", "buffer.created,daemon.")
     events = [json.loads(line) for line in lines(p, 3)]
-    assert [(e["type"], e.get("buffer")) for e in events] == [("daemon.started", None), ("buffer.created", "a"), ("buffer.created", "b")]
+    assert [(e["type"], e.get("buffer")) for e in events] == [("daemon.started", None), ("buffer.created", "a"),
+                                                              ("buffer.created", "b")]
     assert interrupt(p, signal.SIGTERM).status == TERMINATED
     p = cli.start("feed", "--json", "--after", events[1]["id"])
     after = [json.loads(line) for line in lines(p, 2)]

@@ -46,7 +46,7 @@ def session(nodes, request):
     nodes.cli("a")("sessions", "rm", name)
 
 
-# --- the directory ------------------------------------------------------------------------------------------------------
+# --- the directory ----------------------------------------------------------------------------------------------------
 
 
 def test_init_makes_the_record_once():
@@ -79,7 +79,8 @@ def test_what_is_listed(nodes, session):
     assert [s["name"] for s in nodes.cli("a").json("fleet", "sessions", "--node", "b")] == [session]
     assert nodes.cli("a").json("fleet", "sessions", "--node", "c") == []
     found = nodes.cli("c").json("fleet", "where", session)
-    assert (found["node"], found["epoch"], found["owner_alive"], found["url"]) == ("b", 1, True, f"{nodes.url('b')}/v1/sessions/{session}")
+    assert (found["node"], found["epoch"], found["owner_alive"],
+            found["url"]) == ("b", 1, True, f"{nodes.url('b')}/v1/sessions/{session}")
     assert "\"gpubuf fleet place SESSION\" makes one" in nodes.cli("c")("fleet", "where", "none").expect(NOT_FOUND).err
     stats = nodes.cli("a").json("fleet", "stats")
     assert [n["node"] for n in stats["nodes"]] == ["a", "b", "c"] and stats["missing"] == []
@@ -89,7 +90,8 @@ def test_what_is_listed(nodes, session):
 
 def test_placement(nodes):
     cli = nodes.cli("a")
-    placed = cli.json("fleet", "place", "p1", "--select", "site=c", "--max-bytes", "1M", "--labels", "k=v", "--on-partition", "stop")
+    placed = cli.json("fleet", "place", "p1", "--select", "site=c", "--max-bytes", "1M", "--labels", "k=v",
+                      "--on-partition", "stop")
     try:
         assert (placed["node"], placed["quota"]["bytes"], placed["labels"]) == ("c", 1 << 20, {"k": "v"})
         assert cli.json("fleet", "where", "p1")["on_partition"] == "stop"
@@ -142,7 +144,7 @@ def test_drain(nodes):
     cli("fleet", "forget", "b").expect(FAILED)
 
 
-# --- sessions -----------------------------------------------------------------------------------------------------------
+# --- sessions ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [100, 9 << 20])
@@ -156,7 +158,8 @@ def test_bytes_through_every_node(nodes, session, tmp_path, size):
         cli("put", tmp_path / "x", f"parts.{name}", "--raw", "--connections", "3").expect()
     for name in "abc":
         for kind in ("file", "pipe", "parts"):
-            assert nodes.cli("abc"["bca".index(name)], session)("get", f"{kind}.{name}", "-", "--raw").expect().raw == data
+            assert nodes.cli("abc"["bca".index(name)], session)("get", f"{kind}.{name}", "-",
+                                                                "--raw").expect().raw == data
     assert len(nodes["b"].get(f"/v1/sessions/{session}/buffers")["items"]) == 9
     assert nodes["a"].get("/v1/stats")["buffers"]["count"] == 0
 
@@ -167,7 +170,8 @@ def test_with_the_fleet_commands_go_straight(nodes, session):
     said = cli("-v", "get", "x", "-", "--raw").expect()
     assert said.raw == b"abc" and " -> 307" not in said.err and "/v1/fleet/sessions/" in said.err
     assert " -> 307" in nodes.cli("a", session)("-v", "get", "x", "-", "--raw").expect().err
-    assert [line.partition(":")[0] for line in nodes.fleet_cli()("--hosts", "@site=c", "sessions").expect().out.splitlines()] == ["c", "c"]
+    assert [line.partition(":")[0] for line in nodes.fleet_cli()("--hosts", "@site=c",
+                                                                 "sessions").expect().out.splitlines()] == ["c", "c"]
 
 
 def test_tokens_stay_with_their_node(guarded):
@@ -191,7 +195,8 @@ def test_curl_follows(guarded, tmp_path):
     place = guarded.cli("a").json("fleet", "place", "curl", "--select", "site=c")
     assert place["node"] == "c"
     run = subprocess.run(["curl", "-sSfL", "-T", tmp_path / "x", "-H", f"Authorization: Bearer {guarded.tokens['a']}",
-                          guarded.url("a") + "/v1/sessions/curl/buffers/x/data"], capture_output=True, timeout=PATIENCE_S)
+                          guarded.url("a") + "/v1/sessions/curl/buffers/x/data"], capture_output=True,
+                         timeout=PATIENCE_S)
     assert run.returncode == 0, run.stderr
     assert guarded.cli("c", "curl")("get", "x", "-", "--raw").expect().raw == b"abc"
 
@@ -233,7 +238,8 @@ def test_the_page(nodes, session, browser):  # noqa: F811
     page = browser.page(nodes["c"].url("/fleet"))
     try:
         page.until("the nodes and the session are there",
-                   "document.querySelectorAll('#nodes tbody tr').length === 3 && document.querySelectorAll('#sessions tbody tr').length >= 1")
+                   "document.querySelectorAll('#nodes tbody tr').length === 3 && document.querySelectorAll('#sessions "
+                   "tbody tr').length >= 1")
         assert [row[:2] for row in rows(page, "nodes")] == [["a", "ready"], ["b", "ready"], ["c", "ready"]]
         assert [session, "b"] in [row[:2] for row in rows(page, "sessions")]
         assert page.js("document.getElementById('about').textContent") == "main · node c · joined"
@@ -248,7 +254,8 @@ def test_the_page_of_a_daemon_leads_to_its_fleet(nodes, daemon, browser):  # noq
         try:
             page.until("the page knows", "document.body.dataset.connection === 'connected'")
             page.until("it has asked", f"performance.getEntriesByName('{node.url('/v1/fleet')}').length > 0")
-            page.until("the link is as it is to be", f"document.getElementById('fleet').hidden !== {str(shown).lower()}")
+            page.until("the link is as it is to be", "document.getElementById('fleet').hidden !== "
+                       f"{str(shown).lower()}")
             assert page.faults() == []
         finally:
             page.close()
@@ -260,7 +267,7 @@ def test_doctor(nodes, daemon):
     assert "fleet" not in {c["check"] for c in Cli(daemon.url("")).json("doctor")}
 
 
-# --- what ends ----------------------------------------------------------------------------------------------------------
+# --- what ends --------------------------------------------------------------------------------------------------------
 
 
 def test_an_owner_that_is_gone_and_comes_back(mortal):
@@ -271,7 +278,8 @@ def test_an_owner_that_is_gone_and_comes_back(mortal):
         assert client.get("kept", raw=True) == b"abc"
         mortal["b"].kill()
         said = cli("get", "kept", "-", "--raw")  # its lease may have run out already
-        assert said.status in (FAILED, UNREACHABLE) and "\"s\"" in said.err and "\"b\"" in said.err and "comes back with its node" in said.err
+        assert (said.status in (FAILED, UNREACHABLE) and "\"s\"" in said.err and "\"b\"" in said.err
+                and "comes back with its node" in said.err)
         until("the lease has run out", lambda: not f.where("s")["owner_alive"])
         assert f.stats()["missing"][0]["node"] == "b"
         with pytest.raises(gpubuf.OwnerAbsent):
@@ -318,17 +326,20 @@ def test_a_session_of_a_node_that_is_gone_is_taken(mortal):
     cli("put", "-", "x", "--raw", "--durability", "sync", input=b"old").expect()
     assert "or empty" in cli("fleet", "take", "s").expect(USAGE).err
     assert "Stop its gpubufd first" in mortal.cli("a")("fleet", "take", "s", "--force").expect(FAILED).err
-    with gpubuf.Client(mortal.url("a"), session="s") as client, gpubuf.Fleet(mortal.url("c")) as f, f.session("s") as straight:
+    with gpubuf.Client(mortal.url("a"), session="s") as client, gpubuf.Fleet(mortal.url("c")) as f, f.session(
+            "s") as straight:
         assert [b["name"] for b in client.list()] == [b["name"] for b in straight.list()] == ["x"]
         mortal["b"].kill()
         until("the lease has run out", lambda: not f.where("s")["owner_alive"])
-        assert mortal.cli("a")("fleet", "take", "s", "--force").expect().out == f"session s is at {mortal.url('a')}, at epoch 2, and empty\n"
+        assert (mortal.cli("a")("fleet", "take", "s", "--force").expect().out == f"session s is at {mortal.url('a')}, "
+                "at epoch 2, and empty\n")
         until("node c has looked it up again", lambda: f.where("s")["epoch"] == 2)
         straight.put("y", numpy.zeros(3, "uint8"))  # it finds the new owner
         assert straight.url == mortal.url("a") and [b["name"] for b in client.list()] == ["y"]
         mortal["b"].clean()
         mortal.start("b")
-        until("its session was set aside", lambda: [s["name"] for s in mortal.cli("b").json("sessions")] == ["default", "s.superseded-1"])
+        until("its session was set aside", lambda: [s["name"] for s in mortal.cli("b").json("sessions")]
+              == ["default", "s.superseded-1"])
         old = mortal.cli("b", "s.superseded-1")
         assert old("get", "x", "-", "--raw").expect().raw == b"old"
         assert old("put", "-", "x", "--raw", input=b"new").expect(FAILED).err
@@ -354,7 +365,8 @@ def test_a_session_of_a_node_that_is_gone_is_removed(mortal):
     assert cli.json("fleet", "sessions") == []
     mortal["b"].clean()
     mortal.start("b")
-    until("its sessions were set aside", lambda: [s["name"] for s in mortal.cli("b").json("sessions")] == ["default", "s.superseded-1", "t.superseded-1"])
+    until("its sessions were set aside", lambda: [s["name"] for s in mortal.cli("b").json("sessions")]
+          == ["default", "s.superseded-1", "t.superseded-1"])
 
 
 def test_the_record_of_a_lost_directory_is_made_again(mortal):
@@ -369,5 +381,6 @@ def test_the_record_of_a_lost_directory_is_made_again(mortal):
     said = cli("fleet", "init", "--rebuild", "--etcd", mortal.etcd.url).expect()
     assert said.out.startswith(f"fleet main is made again: {uuid}\n")
     until("all have joined again", mortal.joined)
-    until("the session is registered again", lambda: [(s["name"], s["node"], s["epoch"]) for s in cli.json("fleet", "sessions")] == [("s", "b", 2)])
+    until("the session is registered again", lambda: [(s["name"], s["node"], s["epoch"])
+                                                      for s in cli.json("fleet", "sessions")] == [("s", "b", 2)])
     assert cli("get", "x", "-", "--raw").expect().raw == b"abc"

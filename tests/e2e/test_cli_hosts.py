@@ -74,7 +74,8 @@ def test_some_and_none(fleet, deaf):
     text = said.out.splitlines()
     assert text[0].startswith("127.0.0.1:1: failed: ") and "127.0.0.1:1" in text[0][20:]
     assert text[1].startswith(f"{good}: NAME") and text[2].startswith(f"{good}: x ")
-    assert text[3].startswith(f"{deaf}: failed: ") and text[4].startswith("unix:///nonexistent: failed: ") and len(text) == 5
+    assert (text[3].startswith(f"{deaf}: failed: ") and text[4].startswith("unix:///nonexistent: failed: ")
+            and len(text) == 5)
     told = lines(cli("--hosts", ",".join(hosts), "--timeout", "2", "--json", "info", "x").expect(SOME_HOSTS))
     assert [line["exit"] for line in told] == [UNREACHABLE, DONE, UNREACHABLE, UNREACHABLE]
     assert told[0]["error"] and told[0]["result"] is None and told[0]["problem"]["code"] == "cannot_connect"
@@ -121,8 +122,10 @@ def test_a_list_in_a_file_or_on_standard_input(fleet, tmp_path):
 
 
 def test_a_port_is_added_where_none_is_given():
-    told = lines(cli("--hosts", "127.0.0.2,[::2],h.invalid:7,https://a.invalid", "--timeout", "3", "--json", "ls").expect(NO_HOST))
-    assert [line["url"] for line in told] == ["http://127.0.0.2:7070", "http://[::2]:7070", "http://h.invalid:7", "https://a.invalid"]
+    told = lines(cli("--hosts", "127.0.0.2,[::2],h.invalid:7,https://a.invalid", "--timeout", "3", "--json",
+                     "ls").expect(NO_HOST))
+    assert [line["url"] for line in told] == ["http://127.0.0.2:7070", "http://[::2]:7070", "http://h.invalid:7",
+                                              "https://a.invalid"]
 
 
 def test_files_of_each_host(fleet, tmp_path):

@@ -100,7 +100,8 @@ def test_an_export_is_given_out_and_taken_back(start, simulated):
     d.put("x", b"12345678", query="?kind=ipc").expect(201)
     d.put("y", b"12345678", query="?kind=pageable").expect(201)
     given = cli.json("export", "x", "--ttl", 3600, "--mode", "write")
-    assert len(given["raw_handle"]["b64"]) == 88 and (given["device_id"], given["byte_size"], given["mode"]) == (0, 8, "write")
+    assert len(given["raw_handle"]["b64"]) == 88 and (given["device_id"], given["byte_size"],
+                                                      given["mode"]) == (0, 8, "write")
     assert "raw_handle.b64: " in cli("export", "x").expect().out
     row = cli("leases").expect().table()[0]
     assert (row["WAY"], row["PID"]) == ("legacy", "0") and row["EXPIRES (UTC)"]
@@ -133,7 +134,7 @@ def test_sealed_is_shown_and_refuses_writes(cli, daemon, session):
     cli("rm", "x").expect()
 
 
-# --- doctor -------------------------------------------------------------------------------------------------------------
+# --- doctor -----------------------------------------------------------------------------------------------------------
 def checks(cli, *args, status=None):
     said = cli("--json", "doctor", *args)
     found = {c["check"]: c for c in said.json()}
@@ -148,7 +149,8 @@ def test_doctor_finds_sharing_in_order(cli, backend):
                   "right to map", "memfd"):
         assert found[check]["ok"], found[check]
     if backend.startswith("host") and not sees_gpu():  # on a machine without a GPU, checks of GPUs are no failures
-        for check in ("backend", "device 0 vmm_export_fd", "device 0 health", "kernel driver", "device files", "libcuda"):
+        for check in ("backend", "device 0 vmm_export_fd", "device 0 health", "kernel driver", "device files",
+                      "libcuda"):
             assert found[check]["ok"] is None, found[check]
         assert "host" in found["backend"]["detail"] and cli("doctor").expect(DONE).out.count("\n--  ") >= 5
     assert cli.json("ls") == []
@@ -182,13 +184,15 @@ def test_doctor_when_something_else_listens(tmp_path):
         said = Cli(f"http://127.0.0.1:{s.getsockname()[1]}")("doctor", "--timeout", "1")
         assert said.status == FAILED and "no  daemon" in said.out
     (tmp_path / "s").write_bytes(b"")
-    assert "is no socket" in checks(Cli("http://127.0.0.1:1", GPUBUF_SOCKET=str(tmp_path / "s")))["UNIX socket"]["detail"]
+    assert "is no socket" in checks(Cli("http://127.0.0.1:1",
+                                        GPUBUF_SOCKET=str(tmp_path / "s")))["UNIX socket"]["detail"]
 
 
 def test_doctor_sees_that_a_socket_is_of_another_daemon(daemon, start):
     other = start()
     found = checks(Cli(other.url(""), GPUBUF_SOCKET=daemon.unix))
-    assert found["daemon"]["ok"] and not found["socket's daemon"]["ok"] and "another daemon" in found["socket's daemon"]["detail"]
+    assert (found["daemon"]["ok"] and not found["socket's daemon"]["ok"] and "another daemon"
+            in found["socket's daemon"]["detail"])
 
 
 def test_doctor_sees_a_token_that_is_missing_and_one_that_may_not_map(start, tmp_path):
@@ -198,4 +202,5 @@ def test_doctor_sees_a_token_that_is_missing_and_one_that_may_not_map(start, tmp
     assert found["daemon"]["ok"] and not found["access"]["ok"] and "--token-file" in found["access"]["remedy"]
     assert "--token-file" in found["socket's daemon"]["remedy"]
     found = checks(Cli(d.url(""), GPUBUF_SOCKET=d.unix, GPUBUF_TOKEN=secret))
-    assert found["access"]["ok"] and not found["right to map"]["ok"] and "--scope map" in found["right to map"]["remedy"]
+    assert (found["access"]["ok"] and not found["right to map"]["ok"]
+            and "--scope map" in found["right to map"]["remedy"])

@@ -1,4 +1,5 @@
-"""gpubuf where the user is wrong: nothing is done by halves or to another buffer than is meant, and the words say what would be right."""
+"""gpubuf where the user is wrong: nothing is done by halves or to another buffer than is meant, and the words say what
+would be right."""
 import os
 import subprocess
 
@@ -17,7 +18,7 @@ def names(cli):
     return [b["name"] for b in cli.json("ls")]
 
 
-# --- put of several files -----------------------------------------------------------------------------------------------
+# --- put of several files ---------------------------------------------------------------------------------------------
 def test_two_files_of_one_name_are_refused_before_anything_is_sent(cli, tmp_path):
     (tmp_path / "below").mkdir()
     for name in ("q.npy", "q.txt", "a.bin", "below/a.raw", "q"):
@@ -25,7 +26,8 @@ def test_two_files_of_one_name_are_refused_before_anything_is_sent(cli, tmp_path
     for files, both in ((["a.bin", "q.npy", "q.txt"], "q.npy and q.txt"), (["q", "./q.npy"], "q and ./q.npy"),
                         (["a.bin", "q", "file:below/a.raw"], "a.bin and file:below/a.raw")):
         said = cli("put", *files, cwd=tmp_path).expect(USAGE)
-        assert f"{both} would both become the buffer" in said.err and "without its last ending" in said.err and not said.out
+        assert (f"{both} would both become the buffer" in said.err and "without its last ending" in said.err
+                and not said.out)
     assert names(cli) == []
     cli("put", "a.bin", "./q.npy", cwd=tmp_path).expect()
 
@@ -48,8 +50,9 @@ def test_an_error_is_of_the_file_that_it_is_of(cli, tmp_path):
 
 
 @pytest.mark.parametrize("line,said", [
-    ("ls a b", 'ls takes at most 1 word, and "b" is one more; a pattern'), ("info a b", '"b" is one more'), ("get a b out/", "NAME,NAME or PREFIX*"),
-    ("doctor a", 'doctor takes no words, and "a" is one more'), ("create", "usage: gpubuf create NAME")])
+    ("ls a b", 'ls takes at most 1 word, and "b" is one more; a pattern'), ("info a b", '"b" is one more'),
+    ("get a b out/", "NAME,NAME or PREFIX*"), ("doctor a", 'doctor takes no words, and "a" is one more'),
+    ("create", "usage: gpubuf create NAME")])
 def test_a_word_too_many(line, said):
     err = ALONE(*line.split()).expect(USAGE).err
     assert said in err and f"usage: gpubuf {line.split()[0]}" in err
@@ -63,7 +66,7 @@ def test_a_missing_name_that_has_an_ending(cli, tmp_path):
     assert "ending" not in cli("info", "f2").expect(NOT_FOUND).err
 
 
-# --- get ----------------------------------------------------------------------------------------------------------------
+# --- get --------------------------------------------------------------------------------------------------------------
 def test_get_warns_of_an_ending_that_the_bytes_have_not(cli, daemon, session, tmp_path):
     daemon.put("x", npy(np.arange(3)), session).expect(201)
     for name in ("k.npz", "k.pt", "k.pkl"):
@@ -107,16 +110,19 @@ def test_get_of_several(cli, daemon, session, tmp_path):
 
 def test_a_target_that_is_full(cli, daemon, session, tmp_path):
     daemon.put("x", b"1234", session).expect(201)
-    assert cli("get", "x", "/dev/full").expect(FAILED).err == "gpubuf: /dev/full cannot be written: No space left on device\n"
+    assert (cli("get", "x", "/dev/full").expect(FAILED).err == "gpubuf: /dev/full cannot be written: No space left on "
+            "device\n")
     with open("/dev/full", "wb") as full:
         p = cli.start("get", "x", "-", stdout=full)
         _, err = p.communicate(timeout=PATIENCE_S)
     assert p.returncode == FAILED and err == b"gpubuf: standard output cannot be written: No space left on device\n"
-    for name, status, *words in (("gpubuf", FAILED, "--version"), ("gpubuf", FAILED, "ls", "--help"), ("gpubuf", FAILED, "help"),
-                                 ("gpubufd", 70, "--version"), ("gpubufd", 70, "--help"), ("gpubufd", 70, "help")):
+    for name, status, *words in (("gpubuf", FAILED, "--version"), ("gpubuf", FAILED, "ls", "--help"),
+                                 ("gpubuf", FAILED, "help"), ("gpubufd", 70, "--version"), ("gpubufd", 70, "--help"),
+                                 ("gpubufd", 70, "help")):
         with open("/dev/full", "wb") as full:
             run = subprocess.run([PROGRAMS[name], *words], stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE_S)
-        assert (run.returncode, run.stderr) == (status, name.encode() + b": standard output cannot be written: No space left on device\n"), words
+        assert (run.returncode, run.stderr) == (status, name.encode() + b": standard output cannot be written: No "
+                                                b"space left on device\n"), words
 
 
 def test_words_that_a_terminal_obeys():
@@ -126,7 +132,7 @@ def test_words_that_a_terminal_obeys():
         assert run.returncode in (USAGE, 64) and b'"--a?]0;b?c"' in run.stderr, run
 
 
-# --- patterns -----------------------------------------------------------------------------------------------------------
+# --- patterns ---------------------------------------------------------------------------------------------------------
 def test_ls_of_what_is_not_there(cli, daemon, session):
     assert cli.json("ls") == [] and cli.json("ls", f"{session}/") == [] and cli.json("ls", "*") == []
     assert f'no buffer of session "{session}" matches nosuch*' in cli("ls", "nosuch*").expect(NOT_FOUND).err
@@ -137,7 +143,8 @@ def test_ls_of_what_is_not_there(cli, daemon, session):
     assert cli("ls", "-q", "such").expect().out == cli("ls", "-q", "s[u]*").expect().out == "such\n"
 
 
-@pytest.mark.parametrize("line", ["info k*", "verify k*", "seal k?", "fill [k] 0", "map k*", "create k* --bytes 1", "cp k* b", "cp a k*", "sync k*"])
+@pytest.mark.parametrize("line", ["info k*", "verify k*", "seal k?", "fill [k] 0", "map k*", "create k* --bytes 1",
+                                  "cp k* b", "cp a k*", "sync k*"])
 def test_commands_of_one_buffer_take_no_pattern(line):
     err = ALONE(*line.split()).expect(USAGE).err
     assert line.split()[0] + " takes no pattern" in err and "gpubuf ls '" in err
@@ -158,18 +165,22 @@ def test_rm_of_a_pattern_says_how_many(cli, daemon, session):
     assert "deleted" not in cli("rm", "b", "-v").expect().err
 
 
-# --- ls that picks and orders -------------------------------------------------------------------------------------------
+# --- ls that picks and orders -----------------------------------------------------------------------------------------
 def test_ls_picks_and_orders(cli, daemon, session):
     for name, size, labels in (("c", 1, "team=a,x=1"), ("a", 3, "team=a"), ("b", 2, "team=b,x=")):
-        cli("put", "-", name, "--kind", "pinned" if name == "b" else "device", "--labels", labels, input=bytes(size)).expect()
+        cli("put", "-", name, "--kind", "pinned" if name == "b" else "device", "--labels", labels,
+            input=bytes(size)).expect()
 
     def listed(*args):
         return "".join(cli("ls", "-q", *args).expect().out.split())
-    assert listed() == "cab" and listed("--sort", "name") == "abc" and listed("--sort", "-bytes") == "abc" and listed("--sort=bytes") == "cba"
-    assert listed("--label", "team=a") == "ca" and listed("--labels", "x") == "cb" and listed("--labels", "team=a,x") == "c"
+    assert (listed() == "cab" and listed("--sort", "name") == "abc" and listed("--sort", "-bytes") == "abc"
+            and listed("--sort=bytes") == "cba")
+    assert (listed("--label", "team=a") == "ca" and listed("--labels", "x") == "cb" and listed("--labels", "team=a,x")
+            == "c")
     assert listed("--labels", "x,team=b") == "b" and listed("--labels", "x=,team=a") == ""
     assert listed("--kind", "pinned") == "b" and listed("--state", "ready") == "cab" and listed("--state", "lost") == ""
-    assert listed("[ab]*", "--sort", "name", "--label", "team") == "ab" and listed(f"{session}/", "--kind", "device", "--sort", "name") == \
+    assert listed("[ab]*", "--sort", "name", "--label", "team") == "ab" and listed(f"{session}/", "--kind", "device",
+                                                                                   "--sort", "name") == \
         f"{session}/a{session}/c"
     assert listed("a", "--label", "team=a") == "a"
     cli("ls", "a", "--label", "team=b").expect(NOT_FOUND)
@@ -178,7 +189,7 @@ def test_ls_picks_and_orders(cli, daemon, session):
     assert "KEY=VALUE" in cli("ls", "--labels", "=v").expect(USAGE).err
 
 
-# --- words --------------------------------------------------------------------------------------------------------------
+# --- words ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("word,said", [
     ("cat", "gpubuf get NAME"), ("download", "is get meant?"), ("upload", "is put meant?"), ("delete", "is rm meant?"),
     ("remove", "is rm meant?"), ("mv", "gpubuf cp"), ("token", '"gpubufd token"')])
@@ -216,10 +227,10 @@ def test_words_of_the_fleet_that_take_no_item():
     assert "Usage: gpubuf fleet nodes [OPTION...]" in ALONE("help", "fleet", "nodes").expect().out
 
 
-# --- the configuration file ---------------------------------------------------------------------------------------------
+# --- the configuration file -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("line,said", [
-    ('url = "http://h:1"', "stands in quotes"), ("session = 'a'", "stands in quotes"), ("url = ftp://x", '"ftp://x" is no address'),
-    ("url = http://me:letmein@h:1", "a user or a password")])
+    ('url = "http://h:1"', "stands in quotes"), ("session = 'a'", "stands in quotes"),
+    ("url = ftp://x", '"ftp://x" is no address'), ("url = http://me:letmein@h:1", "a user or a password")])
 def test_a_value_of_the_file_that_cannot_be_meant(tmp_path, line, said):
     (tmp_path / "config").write_text("\n" + line + "\n")
     err = Cli(GPUBUF_CONFIG=str(tmp_path / "config"))("ls").expect(USAGE).err
@@ -244,8 +255,8 @@ def test_a_file_that_cannot_be_read_is_not_passed_over(tmp_path):
     del env["GPUBUF_CONFIG"]
 
     def config():
-        return subprocess.run([tmp_path / "bin/gpubuf", "config"], env=env, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/",
-                              user=65534, group=65534, extra_groups=[])
+        return subprocess.run([tmp_path / "bin/gpubuf", "config"], env=env, capture_output=True, text=True,
+                              timeout=PATIENCE_S, cwd="/", user=65534, group=65534, extra_groups=[])
     said = config()
     assert said.returncode == USAGE and "config cannot be read: Permission denied" in said.stderr, said
     os.chmod(tmp_path / "home", 0o700)  # the home of another user, as under sudo: there may be no file

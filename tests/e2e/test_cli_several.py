@@ -1,4 +1,5 @@
-"""gpubuf with several buffers, sessions and files at once: patterns over sessions, names alone, and what is there already."""
+"""gpubuf with several buffers, sessions and files at once: patterns over sessions, names alone, and what is there
+already."""
 import uuid
 
 import pytest
@@ -20,7 +21,7 @@ def sessions(daemon):
         daemon.ask("DELETE", f"/v1/sessions/{name}").expect(204)
 
 
-# --- ls -----------------------------------------------------------------------------------------------------------------
+# --- ls ---------------------------------------------------------------------------------------------------------------
 def test_ls_over_sessions(cli, sessions):
     rows = cli("ls", f"{sessions}-*/tmp*").expect().table()
     assert [(r["SESSION"], r["NAME"]) for r in rows] == [(f"{sessions}-1", "tmp1"), (f"{sessions}-2", "tmp2")]
@@ -39,7 +40,7 @@ def test_ls_of_names_alone(cli, daemon, session, sessions):
     assert [b["name"] for b in cli.json("ls", "-q")] == ["b", "a"]
 
 
-# --- rm -----------------------------------------------------------------------------------------------------------------
+# --- rm ---------------------------------------------------------------------------------------------------------------
 def test_rm_over_sessions_is_asked_for(cli, sessions):
     pattern = f"{sessions}-*/tmp*"
     said = cli("rm", pattern).expect(USAGE)
@@ -60,14 +61,15 @@ def test_store_takes_patterns_of_sessions_too(cli, sessions):
     assert [b["name"] for b in cli.json("set", f"{sessions}-*/tmp*", "--labels", "k=v")] == ["tmp1", "tmp2"]
 
 
-# --- put ----------------------------------------------------------------------------------------------------------------
+# --- put --------------------------------------------------------------------------------------------------------------
 def test_several_files_have_names_of_their_own(cli, tmp_path, sessions):
     for name in "abc":
         (tmp_path / f"{name}.bin").write_bytes(name.encode() * 3)
     assert [b["name"] for b in cli.json("put", "a.bin", "b.bin", "c.bin", cwd=tmp_path)] == ["a", "b", "c"]
     assert cli("get", "b").expect().raw == b"bbb"
     assert [b["name"] for b in cli.json("put", "a.bin", "./b.bin", cwd=tmp_path)] == ["a", "b"]
-    assert [b["session"] for b in cli.json("put", "a.bin", "b.bin", f"{sessions}-1/", cwd=tmp_path)] == [f"{sessions}-1"] * 2
+    assert [b["session"] for b in cli.json("put", "a.bin", "b.bin", f"{sessions}-1/",
+                                           cwd=tmp_path)] == [f"{sessions}-1"] * 2
     assert cli.json("put", "a.bin", f"{sessions}-2/", cwd=tmp_path)[0]["name"] == "a"
     said = cli("put", "a.bin", "gone.bin", "c.bin", cwd=tmp_path).expect(FAILED)
     assert "gone.bin cannot be read" in said.err and "nothing was uploaded" in said.err and not said.out
@@ -96,9 +98,10 @@ def test_labels_of_an_upload(cli, daemon, session, tmp_path):
     assert "--labels is of one buffer" in cli("put", "t.safetensors", "--labels", "k=v", cwd=tmp_path).expect(USAGE).err
 
 
-# --- what is there already ----------------------------------------------------------------------------------------------
+# --- what is there already --------------------------------------------------------------------------------------------
 def test_exist_ok(cli, daemon, session):
-    assert cli.json("create", "x", "--bytes", 8, "--exist-ok")["generation"] == cli.json("create", "x", "--bytes", 9, "--exist-ok")["generation"]
+    assert cli.json("create", "x", "--bytes", 8, "--exist-ok")["generation"] == cli.json("create", "x", "--bytes", 9,
+                                                                                         "--exist-ok")["generation"]
     assert daemon.meta("x", session)["bytes"] == 8
     cli("create", "x", "--bytes", 8).expect(FAILED)
     for noun in ("pools", "streams", "events"):
@@ -110,10 +113,11 @@ def test_exist_ok(cli, daemon, session):
     cli("create", "y", "--bytes", "8", "--kind", "nonsense", "--exist-ok").expect(FAILED)
 
 
-# --- archives -----------------------------------------------------------------------------------------------------------
+# --- archives ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name,front,what", [
-    ("a.npz", b"PK\x03\x04", "a .npz archive"), ("m.pt", b"PK\x03\x04", "a zip archive"), ("m.pkl", b"\x80\x04", "a pickle"),
-    ("m.bin", b"\x80\x09", None), ("x.raw", b"\x80\x04", None), ("s.pkl", b"\x80", None)])
+    ("a.npz", b"PK\x03\x04", "a .npz archive"), ("m.pt", b"PK\x03\x04", "a zip archive"),
+    ("m.pkl", b"\x80\x04", "a pickle"), ("m.bin", b"\x80\x09", None), ("x.raw", b"\x80\x04", None),
+    ("s.pkl", b"\x80", None)])
 def test_archives_are_stored_as_bytes_with_a_warning(cli, tmp_path, name, front, what):
     data = front + bytes(60) if front != b"\x80" else front
     (tmp_path / name).write_bytes(data)

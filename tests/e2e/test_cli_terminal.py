@@ -81,7 +81,7 @@ def test_bytes_are_not_thrown_at_a_terminal(cli):
     assert b"abc" in t.text
 
 
-# --- top ----------------------------------------------------------------------------------------------------------------
+# --- top --------------------------------------------------------------------------------------------------------------
 def test_top_lives_on_the_other_screen_and_gives_the_terminal_back(cli, daemon, session):
     t = Terminal(cli, "top", "--interval", "0.05", "-v", stderr=subprocess.PIPE)
     t.read(b"q quits")
@@ -115,7 +115,8 @@ def test_top_knows_the_rate_of_what_comes_in_bursts(start):
         for _ in range(8):
             t.text = b""
             t.read(b"q quits")
-            seen += [rate(x.decode()) for x in re.findall(rb"^(?:up|down)load .* ([\d.]+ \w+/s)", t.read(b"\x1b[J"), re.M)]
+            seen += [rate(x.decode()) for x in re.findall(rb"^(?:up|down)load .* ([\d.]+ \w+/s)", t.read(b"\x1b[J"),
+                                                          re.M)]
     t.type(b"q")
     t.end(DONE)
     assert len(seen) >= 12 and all(0.7 * BURST < x < 1.3 * BURST for x in seen), seen
@@ -150,7 +151,7 @@ def test_top_says_when_the_daemon_is_gone_and_sees_it_again(start, tmp_path):
     t.end(DONE)
 
 
-# --- completion ---------------------------------------------------------------------------------------------------------
+# --- completion -------------------------------------------------------------------------------------------------------
 def offered(cli, *words):
     return cli("complete", "--", *words).expect().out.split()
 
@@ -159,7 +160,8 @@ def test_completion_knows_commands_options_words_and_names(cli, session):
     cli("put", "-", "alpha", input=b"1").expect()
     cli("put", "-", "beta", input=b"1").expect()
     cli("pools", "add", "deep").expect()
-    assert set(offered(cli, "s")) == {"set", "sync", "seal", "selftest", "sessions", "streams", "stats", "store", "storage"}
+    assert set(offered(cli, "s")) == {"set", "sync", "seal", "selftest", "sessions", "streams", "stats", "store",
+                                      "storage"}
     assert "--when-unmapped" in offered(cli, "rm", "--") and "--slice" not in offered(cli, "rm", "--")
     assert offered(cli, "put", "x", "--kind", "p") == ["pinned", "pageable"]
     assert offered(cli, "rm", "alpha", "") == ["alpha", "beta"]
@@ -178,9 +180,12 @@ def test_completion_in_bash(cli, tmp_path):
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "etc", "completion", "gpubuf.bash")
     cli("put", "-", "alpha", input=b"1").expect()
     (tmp_path / "file.npy").write_bytes(b"")
-    for words, wanted in ((["rm", "al"], ["alpha"]), (["put", "fi"], ["file.npy"]), (["se"], ["seal", "selftest", "sessions", "set"])):
-        line = f'. "{script}"; COMP_WORDS=("{program()}" "$@"); COMP_CWORD=$#; _gpubuf; printf "%s\\n" "${{COMPREPLY[@]}}"'
-        out = subprocess.run([bash, "-c", line, "-", *words], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    for words, wanted in ((["rm", "al"], ["alpha"]), (["put", "fi"], ["file.npy"]),
+                          (["se"], ["seal", "selftest", "sessions", "set"])):
+        line = (f'. "{script}"; COMP_WORDS=("{program()}" "$@"); COMP_CWORD=$#; _gpubuf; printf "%s\\n" '
+                f'"${{COMPREPLY[@]}}"')
+        out = subprocess.run([bash, "-c", line, "-", *words], env=cli.env, cwd=tmp_path, capture_output=True, text=True,
+                             timeout=90)
         assert sorted(out.stdout.split()) == wanted, out
 
 

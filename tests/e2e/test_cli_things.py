@@ -16,14 +16,16 @@ def cli(daemon, session):
     return Cli(daemon.url(""), session)
 
 
-# --- pools --------------------------------------------------------------------------------------------------------------
+# --- pools ------------------------------------------------------------------------------------------------------------
 def reuse(pool):
     return tuple(pool["reuse"][name] for name in REUSE)
 
 
 def test_pools_are_shaped_at_creation_and_later(cli, daemon, session):
-    made = cli.json("pools", "add", "p", "--reuse", "event,internal", "--release-threshold", "none", "--max-bytes", "64M")[0]
-    assert reuse(made) == (True, False, True) and made["release_threshold_bytes"] is None and made["max_bytes"] == 64 << 20
+    made = cli.json("pools", "add", "p", "--reuse", "event,internal", "--release-threshold", "none", "--max-bytes",
+                    "64M")[0]
+    assert (reuse(made) == (True, False, True) and made["release_threshold_bytes"] is None and made["max_bytes"] == 64
+            << 20)
     changed = cli.json("pools", "set", "p", "--reuse", "none", "--release-threshold", "2M")
     assert reuse(changed[0]) == (False, False, False) and changed[0]["release_threshold_bytes"] == 2 << 20
     assert reuse(cli.json("pools", "set", "p", "--reuse", "all")[0]) == (True, True, True)
@@ -69,14 +71,15 @@ def test_access_of_other_devices_is_granted_and_revoked(simulated, start):
     assert "--device" in cli("pools", "grant", "p").expect(USAGE).err
 
 
-# --- sessions, buffers --------------------------------------------------------------------------------------------------
+# --- sessions, buffers ------------------------------------------------------------------------------------------------
 def test_sessions_are_changed(cli, session):
     changed = cli.json("sessions", "set", session, "--labels", "a=1,b=2", "--max-bytes", "1G", "--max-pinned", "1M",
                        "--max-stored", "2M", "--max-buffers", 7, "--idle-ttl", 3600)[0]
     assert changed["labels"] == {"a": "1", "b": "2"} and changed["idle_ttl_s"] == 3600
     assert changed["quota"] == {"bytes": 1 << 30, "pinned_bytes": 1 << 20, "stored_bytes": 2 << 20, "buffers": 7}
     changed = cli.json("sessions", "set", session, "--labels", "a,c=3", "--max-bytes", "none", "--idle-ttl", 0)[0]
-    assert changed["labels"] == {"b": "2", "c": "3"} and changed["quota"]["bytes"] is None and changed["idle_ttl_s"] == 0
+    assert (changed["labels"] == {"b": "2", "c": "3"} and changed["quota"]["bytes"] is None and changed["idle_ttl_s"]
+            == 0)
     assert f"name: {session}\n" in cli("sessions", "show", session).expect().out
 
 
@@ -108,9 +111,12 @@ def test_a_device_s_own_pool_is_no_current_one(simulated, start):
 
 
 @pytest.mark.parametrize("command, about", [
-    ("hold", {"--device": "hold the stream"}), ("sync", {"--device": "wait for all work"}), ("selftest", {"--device": "measure this"}),
-    ("pools", {"--device": "grant, revoke", "--reuse": "event, opportunistic and internal", "reset-peak POOL...": "begin again"}),
-    ("sessions", {"--pool": "with set", "add SESSION...": "make sessions"}), ("put", {"--side": "mirrored", "--device": "new buffer"}),
+    ("hold", {"--device": "hold the stream"}), ("sync", {"--device": "wait for all work"}),
+    ("selftest", {"--device": "measure this"}), ("pools", {"--device": "grant, revoke",
+                                                           "--reuse": "event, opportunistic and internal",
+                                                           "reset-peak POOL...": "begin again"}),
+    ("sessions", {"--pool": "with set", "add SESSION...": "make sessions"}),
+    ("put", {"--side": "mirrored", "--device": "new buffer"}),
 ], ids=lambda v: v if isinstance(v, str) else "")
 def test_help_tells_what_an_option_means_for_the_command(command, about):
     entries = re.split(r"\n  (?:-\w, )?(?! )|\n +(?=--)", Cli()(command, "--help").expect().out)
@@ -137,13 +143,15 @@ def test_buffers_are_made_and_changed(cli):
 
 def test_one_side_of_a_mirrored_buffer_is_uploaded(cli, tmp_path):
     (tmp_path / "m").write_bytes(bytes(64))
-    heads = [cli.json("put", tmp_path / "m", "m", *more)["head"] for more in (["--mirrored"], ["--side", "device"], ["--side", "host"])]
+    heads = [cli.json("put", tmp_path / "m", "m", *more)["head"] for more in (["--mirrored"], ["--side", "device"],
+                                                                              ["--side", "host"])]
     assert heads == ["host", "device", "host"]
     for args, said in ((["sync", "m"], "head synced  host side 64 B  device side 64 B  copied"),
                        (["sync", "m"], "head synced  host side 64 B  device side 64 B  nothing copied"),
                        (["reserve", "m", "1M"], "head synced  host side 1.0 MiB  device side 64 B"),
                        (["release", "m"], "head device  host side 0 B  device side 64 B"),
-                       (["create", "n", "--bytes", 8, "--mirrored"], "head uninitialized  host side 0 B  device side 0 B")):
+                       (["create", "n", "--bytes", 8, "--mirrored"], "head uninitialized  host side 0 B  device side 0 "
+                        "B")):
         assert cli(*args).expect().out.endswith(f"  {said}\n"), args
     assert "mirrored" in cli("put", tmp_path / "m", "plain", "--side", "device").expect(FAILED).err
     assert "host" in cli("put", tmp_path / "m", "m", "--side", "up").expect(FAILED).err
@@ -151,7 +159,7 @@ def test_one_side_of_a_mirrored_buffer_is_uploaded(cli, tmp_path):
     assert "--side is of one buffer" in cli("put", tmp_path / "m.safetensors", "--side", "host").expect(USAGE).err
 
 
-# --- events, syncs ------------------------------------------------------------------------------------------------------
+# --- events, syncs ----------------------------------------------------------------------------------------------------
 def test_events_are_recorded_and_waited_for(cli):
     cli("streams", "add", "a", "b").expect()
     cli("events", "add", "e").expect()
@@ -186,17 +194,18 @@ def test_a_device_is_synced(cli):
     cli("sync", "--device", 0, "--stream", "default").expect(USAGE)
 
 
-@pytest.mark.parametrize("args", [["events", "nope", "e"], ["pools", "record", "p"], ["streams", "set", "s"], ["leases", "add", "l"],
-                                  ["sessions", "grant", "s"]], ids=" ".join)
+@pytest.mark.parametrize("args", [["events", "nope", "e"], ["pools", "record", "p"], ["streams", "set", "s"],
+                                  ["leases", "add", "l"], ["sessions", "grant", "s"]], ids=" ".join)
 def test_a_verb_that_a_command_has_not(cli, args):
     assert f"gpubuf {args[0]} [" in cli(*args).expect(USAGE).err
 
 
-# --- statistics ---------------------------------------------------------------------------------------------------------
+# --- statistics -------------------------------------------------------------------------------------------------------
 def test_history_of_daemon_session_pool_and_device(start):
     cli = Cli(start("--sample-interval", "1").url(""))
     cli("pools", "add", "p").expect()
-    for where, title in ([], "SESSIONS"), (["--session", "default"], "PINNED"), (["--pool", "p"], "USED"), (["--device", 0], "FREE"):
+    for where, title in (([], "SESSIONS"), (["--session", "default"], "PINNED"), (["--pool", "p"], "USED"),
+                         (["--device", 0], "FREE")):
         rows = until(f"history of {where} is there", lambda: cli("stats", *where, "--since", "-600").expect().table())
         assert title in rows[0] and re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", rows[0]["AT (UTC)"])
         told = cli.json("stats", *where, "--since", "-600", "--step", 60)
@@ -209,7 +218,8 @@ def test_statistics_of_a_pool_and_a_device(cli, session):
     assert cli.json("stats", "--pool", "p")["pool"] == "p"
     cli("create", "x", "--pool", "p", "--bytes", "1M").expect()
     now, of_pool = cli.json("stats", "--pool", "p"), cli.json("pools", "show", "p")[0]
-    assert (now["reuses"], now["growths"]) == (of_pool["reuses"], of_pool["growths"]) and now["reuses"] + now["growths"] == 1
+    assert ((now["reuses"], now["growths"]) == (of_pool["reuses"], of_pool["growths"]) and now["reuses"]
+            + now["growths"] == 1)
     assert f"growths: {now['growths']}\n" in cli("stats", "--pool", "p").expect().out
     assert cli.json("stats", "--device", 0)["device"]["index"] == 0
     cli("stats", "--device", 0, "--pool", "p").expect(USAGE)
@@ -229,7 +239,7 @@ def test_a_live_table_says_what_each_transfer_waited(cli):
     terminal.end(DONE)
 
 
-# --- waited and copied --------------------------------------------------------------------------------------------------
+# --- waited and copied ------------------------------------------------------------------------------------------------
 TIMES = r"^\* waited \d+\.\d{3} ms, copied \d+\.\d{3} ms$"
 
 
@@ -260,13 +270,14 @@ def test_the_last_large_transfer_of_a_buffer(cli, daemon, session):
     assert cli.json("info", "x", "--last-transfer")["last_transfer"] == last
 
 
-# --- call ---------------------------------------------------------------------------------------------------------------
+# --- call -------------------------------------------------------------------------------------------------------------
 def test_call_prints_what_it_received(cli, daemon, session, tmp_path):
     url = f"/v1/sessions/{session}"
     assert cli("call", "GET", url).expect().raw == daemon.ask("GET", url).body
     (tmp_path / "body").write_text('{"labels": {"a": "1"}}')
     assert cli("call", "PATCH", url, f"@{tmp_path / 'body'}").expect().json()["labels"] == {"a": "1"}
-    assert cli("call", "PATCH", url, "-", input=b'{"labels": {"b": "2"}}').expect().json()["labels"] == {"a": "1", "b": "2"}
+    assert (cli("call", "PATCH", url, "-", input=b'{"labels": {"b": "2"}}').expect().json()["labels"]
+            == {"a": "1", "b": "2"})
     assert cli("call", "PATCH", url, '{"labels": {"a": null}}').expect().json()["labels"] == {"b": "2"}
     cli("call", "POST", url + "/streams", '{"name": "s"}').expect()
     assert cli("call", "DELETE", url + "/streams/s").expect().raw == b""
@@ -278,7 +289,8 @@ def test_call_ends_as_other_commands_do(cli, session):
     missing = cli("call", "GET", f"/v1/sessions/{session}/pools/nope").expect(NOT_FOUND)
     assert missing.json()["code"] == "pool_not_found" and "nope" in missing.err
     cli("call", "POST", f"/v1/sessions/{session}/streams", '{"name": "default"}').expect(FAILED)
-    for wrong in (["GET", "v1"], ["get", "/v1"], ["POST", "/v1/sessions", "{name}"], ["GET"], ["GET", "/v1", "{}", "x"]):
+    for wrong in (["GET", "v1"], ["get", "/v1"], ["POST", "/v1/sessions", "{name}"], ["GET"],
+                  ["GET", "/v1", "{}", "x"]):
         assert cli("call", *wrong).expect(USAGE).err, wrong
     assert "cannot be read" in cli("call", "POST", "/v1/sessions", "@/nonexistent").expect(FAILED).err
     assert "older" not in cli("call", "GET", "/nope").expect(FAILED).err
@@ -295,7 +307,8 @@ def test_call_sends_bytes_of_another_type(cli, session, tmp_path):
     (tmp_path / "bytes").write_bytes(b"\x00\xff{")
     assert "--header" in cli("call", "PUT", path, f"@{tmp_path / 'bytes'}").expect(USAGE).err
     cli("call", "PUT", path + "?mirrored=true", f"@{tmp_path / 'bytes'}", *raw).expect()
-    assert cli("call", "PUT", path + "?side=device", "-", *raw, input=b"\x01\x00\x02").expect().json()["head"] == "device"
+    assert (cli("call", "PUT", path + "?side=device", "-", *raw, input=b"\x01\x00\x02").expect().json()["head"]
+            == "device")
     assert cli("call", "GET", path).expect().raw == b"\x01\x00\x02"
     named = ["--header", "content-type: application/json"]
     assert "not JSON" in cli("call", "POST", f"/v1/sessions/{session}/streams", "{", *named).expect(USAGE).err
@@ -316,12 +329,14 @@ def test_all_of_it_on_several_hosts(backend, start):
         return [json.loads(line) for line in cli("--hosts", hosts, "--json", *args).expect(status).out.splitlines()]
 
     assert [reuse(t["result"][0]) for t in told("pools", "add", "p", "--reuse", "none")] == [(False,) * 3] * 2
-    assert [t["result"][0]["release_threshold_bytes"] for t in told("pools", "set", "p", "--release-threshold", "1M")] == [1 << 20] * 2
+    assert [t["result"][0]["release_threshold_bytes"] for t in told("pools", "set", "p", "--release-threshold",
+                                                                    "1M")] == [1 << 20] * 2
     told("events", "add", "e")
     assert all(t["result"][0]["recorded"] for t in told("events", "record", "e"))
     assert all(t["result"]["step_s"] == 60 for t in told("stats", "--since", "-600", "--step", 60))
     assert [t["result"]["name"] for t in told("call", "GET", "/v1/sessions/default/pools/p")] == ["p", "p"]
-    assert [t["problem"]["code"] for t in told("call", "GET", "/v1/sessions/nope", status=NO_HOST)] == ["session_not_found"] * 2
+    assert [t["problem"]["code"] for t in told("call", "GET", "/v1/sessions/nope",
+                                               status=NO_HOST)] == ["session_not_found"] * 2
     cli("--hosts", hosts, "call", "POST", "/v1/sessions", "-").expect(NO_HOST)
     cli("--hosts", hosts, "sync", "--device", 0).expect()
     assert cli("--hosts", hosts + ",127.0.0.1:1", "call", "GET", "/v1").expect(SOME_HOSTS).out

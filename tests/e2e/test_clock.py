@@ -1,4 +1,5 @@
-"""A wall clock that is set, or wrong at a start, makes nothing old: what is kept for a time is kept for as long as a daemon sees pass."""
+"""A wall clock that is set, or wrong at a start, makes nothing old: what is kept for a time is kept for as long as a
+daemon sees pass."""
 import glob
 import os
 

@@ -1,4 +1,5 @@
-"""The daemon in namespaces as a container has them: process 1, no capabilities, a user of its own, nothing to write but its state."""
+"""The daemon in namespaces as a container has them: process 1, no capabilities, a user of its own, nothing to write but
+its state."""
 import os
 import shutil
 import signal
@@ -42,7 +43,8 @@ def contained(start, tmp_path):
         for folder, _, names in os.walk(state):
             for path in [folder, *(os.path.join(folder, name) for name in names)]:
                 os.chown(path, USER, USER)
-        wrapped = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", INSIDE, state, program]
+        wrapped = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", INSIDE, state,
+                   program]
         d = start(state=state, program=wrapped, listen=("--listen", "0.0.0.0:0"))
         pid = until("it is the one child", lambda: children(d.process.pid))[0]
         yield d, pid, secret

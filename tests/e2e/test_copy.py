@@ -19,14 +19,16 @@ def test_a_whole_buffer(s):
     s.put("x", npy(array))
     r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(201)
     y = r.json()
-    assert (y["dtype"], y["shape"], y["bytes"], y["generation"], y["crc32c"]) == ("float32", [100, 7], 2800, 1, s.meta("x")["crc32c"])
+    assert (y["dtype"], y["shape"], y["bytes"], y["generation"], y["crc32c"]) == ("float32", [100, 7], 2800, 1,
+                                                                                  s.meta("x")["crc32c"])
     assert r.headers["Location"] == s.base + "/buffers/y" and y["way"] in ("device", "host")
     assert {"queue", "copy", "total"} <= set(r.timing())
     assert r.headers["ETag"] == s.ask("GET", "buffers/y/data").headers["ETag"]
     assert s.data("y") == array.tobytes() == s.data("x")
     s.put("x", b"other")
     assert s.data("y") == array.tobytes()
-    r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(200)  # the existing buffer keeps its size, dtype and shape
+    # the existing buffer keeps its size, dtype and shape
+    r = s.ask("POST", "buffers/y/copy", {"from": "x"}).expect(200)
     assert r.json()["generation"] == 2 and (r.json()["bytes"], r.json()["dtype"]) == (2800, "float32")
     assert s.data("y") == b"other" + array.tobytes()[5:]
 
@@ -118,7 +120,8 @@ def test_zero_bytes(s):
 def test_fill(s):
     s.buffer("x", dtype="uint32", shape=[1000])
     x = s.fill("x", 0xDEADBEEF, 4)
-    assert s.data("x") == np.full(1000, 0xDEADBEEF, "<u4").tobytes() and (x["dtype"], x["shape"], x["generation"]) == ("uint32", [1000], 2)
+    assert s.data("x") == np.full(1000, 0xDEADBEEF, "<u4").tobytes() and (x["dtype"], x["shape"],
+                                                                          x["generation"]) == ("uint32", [1000], 2)
     s.fill("x", "0xFEDCBA9876543210", 8, offset=8, bytes=16)
     want = np.full(1000, 0xDEADBEEF, "<u4")
     want[2:6] = [0x76543210, 0xFEDCBA98] * 2
@@ -140,7 +143,8 @@ def test_fill_every_kind(daemon, s, width):
         s.fill(kind, pattern, width)
         assert s.data(kind) == pattern.to_bytes(width, "little") * (3 * SLOT // width), kind
         s.fill(kind, 0, width, offset=2 * width, bytes=width, in_place=True)
-        assert s.data(kind)[:4 * width] == pattern.to_bytes(width, "little") * 2 + bytes(width) + pattern.to_bytes(width, "little")
+        assert (s.data(kind)[:4 * width] == pattern.to_bytes(width, "little") * 2 + bytes(width)
+                + pattern.to_bytes(width, "little"))
 
 
 def test_refusals(s):
@@ -244,7 +248,8 @@ def test_quota_counts_copies(daemon):
     s.put("x", bytes(600))
     p = s.ask("POST", "buffers/y/copy", {"from": "x"}).problem(507, "quota_exceeded")
     assert (p["limit_bytes"], p["used_bytes"], p["requested_bytes"]) == (1000, 600, 600)
-    s.ask("POST", "buffers/x/fill", {"pattern": 1}).problem(507, "quota_exceeded")  # needs memory for both contents at a time
+    # needs memory for both contents at a time
+    s.ask("POST", "buffers/x/fill", {"pattern": 1}).problem(507, "quota_exceeded")
     s.fill("x", 1, in_place=True)
     assert s.data("x") == b"\1" * 600 and s.get()["used_bytes"] == 600
     daemon.ask("DELETE", "/v1/sessions/small-copies").expect(204)

@@ -32,7 +32,8 @@ def test_which_driver_and_cuda(s, backend):
     d = s.get("/v1/devices/0")
     releases = {name: d[name] for name in ("driver", "cuda_driver", "cuda_runtime")}
     if backend == "cuda":
-        assert re.fullmatch(r"\d+\.\d+(\.\d+)?", d["driver"]) and all(re.fullmatch(r"\d+\.\d", d[n]) for n in ("cuda_driver", "cuda_runtime"))
+        assert re.fullmatch(r"\d+\.\d+(\.\d+)?", d["driver"]) and all(re.fullmatch(r"\d+\.\d", d[n])
+                                                                      for n in ("cuda_driver", "cuda_runtime"))
     else:
         assert set(releases.values()) == {None}
     text = s.daemon.ask("GET", "/metrics").body.decode()
@@ -69,7 +70,7 @@ def test_a_device_is_no_peer_of_itself(s):
     s.ask("POST", "pools/p/access", {"device": 0, "access": "none"}).problem(400, "invalid_argument")
 
 
-# --- several ---------------------------------------------------------------------------------------------------------------
+# --- several ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["yes", "no"])
@@ -126,7 +127,8 @@ def test_copies_between_devices(two):
 def test_access_to_a_pool_makes_copies_straight(two):
     body = payload(5 * SLOT)
     made = two.post("pools", {"name": "p"}, 201)
-    assert [a["access"] for a in made["access"]] == ["none"] * len(made["access"]) and made["access"][0]["device"]["index"] == 1
+    assert ([a["access"] for a in made["access"]] == ["none"] * len(made["access"])
+            and made["access"][0]["device"]["index"] == 1)
     two.put("a", body, "?pool=p")
     r = two.ask("POST", "pools/p/access", {"device": 1, "access": "read_write"})
     if not two.peers:
@@ -150,7 +152,8 @@ def test_work_of_a_stream_on_two_devices(two):
     assert two.get("streams/a")["devices"] == 2
     two.post("events/e/record", {"stream": "a"})
     two.post("events/e/wait")
-    for path, status in (("streams/a/sync", 200), ("sync", 204), ("/v1/devices/0/sync", 204), ("/v1/devices/1/sync", 204)):
+    for path, status in (("streams/a/sync", 200), ("sync", 204), ("/v1/devices/0/sync", 204),
+                         ("/v1/devices/1/sync", 204)):
         two.post(path, None, status)
     assert two.data("x", "?stream=a") == payload(SLOT) and two.data("y", "?stream=a") == payload(SLOT, 1)
     assert two.get("events/e")["done"]
@@ -182,7 +185,8 @@ def test_kinds_by_device(two):
     refuse(two, [
         ("POST", "buffers", {"name": "n", "bytes": 1, "device": 2}, 404, "device_not_found", "2"),
         ("POST", "buffers", {"name": "n", "bytes": 1, "device": True}, 400, "wrong_type", "UUID"),
-        ("POST", "buffers", {"name": "n", "bytes": 1, "device": 1, "pool": "default"}, 400, "invalid_argument", "not both"),
+        ("POST", "buffers", {"name": "n", "bytes": 1, "device": 1, "pool": "default"}, 400, "invalid_argument",
+         "not both"),
         ("PUT", "buffers/n/data?device=2", b"1", 404, "device_not_found", "2"),
         ("PUT", "buffers/n/data?device=1&pool=default", b"1", 400, "invalid_argument", "not both"),
         ("PUT", "buffers/pinned/data?device=1&offset=1", b"1", 400, "invalid_argument", "device"),

@@ -1,4 +1,5 @@
-"""README.md and the documents: every command runs as pasted and prints what is shown, and every link leads somewhere."""
+"""README.md and the documents: every command runs as pasted and prints what is shown, and every link leads
+somewhere."""
 import glob
 import os
 import re
@@ -17,8 +18,8 @@ PORT = ":7070"  # in the documents; tests have a daemon of their own
 ETCD_PORTS = (":2379", ":2380")  # the same
 DOCUMENTS = sorted(os.path.relpath(path, ROOT) for pattern in ("*.md", "doc/*.md", "doc/design/*.md")
                    for path in glob.glob(os.path.join(ROOT, pattern)) if not path.endswith(".in.md"))
-# Each document that has commands: how many are run at least, how many outputs are compared at least, and how many blocks
-# are not run, each for a reason that stands above it.
+# Each document that has commands: how many are run at least, how many outputs are compared at least, and how many
+# blocks are not run, each for a reason that stands above it.
 COMMANDS = {
     "README.md": (7, 4, 2),
     "doc/c.md": (0, 0, 1),
@@ -49,16 +50,18 @@ def text_of(name):
 
 @pytest.fixture
 def place():
-    """(a folder as a fresh clone after the build, a shell in it, a daemon whose state is where clients of most users look for it)"""
+    """(a folder as a fresh clone after the build, a shell in it, a daemon whose state is where clients of most users
+    look for it)"""
     library("numpy")
     folder = tempfile.mkdtemp(prefix="gbe-doc-")
     for name in ("src", "etc", "bootstrap"):
         os.symlink(os.path.join(ROOT, name), os.path.join(folder, name))
     os.symlink(os.path.dirname(os.path.abspath(binary())), os.path.join(folder, "build"))
     daemon = Daemon("host", state=os.path.join(folder, ".local", "state", "gpubufd"))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("GPUBUF", "XDG_")) and k != "STATE_DIRECTORY"}
-    environment.update(HOME=folder, GPUBUF_SOCKET=daemon.unix, PYTHONPATH=os.path.join(ROOT, "src", "python"), LC_ALL="C.UTF-8",
-                       PATH=os.path.dirname(sys.executable) + os.pathsep + environment["PATH"])
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("GPUBUF", "XDG_")) and k
+                   != "STATE_DIRECTORY"}
+    environment.update(HOME=folder, GPUBUF_SOCKET=daemon.unix, PYTHONPATH=os.path.join(ROOT, "src", "python"),
+                       LC_ALL="C.UTF-8", PATH=os.path.dirname(sys.executable) + os.pathsep + environment["PATH"])
     shell = Shell(folder, environment)
     yield folder, shell, daemon
     shell.close()
@@ -94,16 +97,18 @@ def test_it_runs_as_pasted(place, name):
 
 def left_by(daemon):
     """What the default session has, and which sessions there are."""
-    lists = ("sessions/default/buffers", "sessions/default/pools", "sessions/default/streams", "sessions/default/events", "sessions",
-             "checkpoints", "leases")
-    return {of: [(item.get("name"), item.get("generation")) for item in daemon.ask("GET", f"/v1/{of}").json()["items"]] for of in lists}
+    lists = ("sessions/default/buffers", "sessions/default/pools", "sessions/default/streams",
+             "sessions/default/events", "sessions", "checkpoints", "leases")
+    return {of: [(item.get("name"), item.get("generation")) for item in daemon.ask("GET", f"/v1/{of}").json()["items"]]
+            for of in lists}
 
 
 def test_the_page_on_memory_touches_nothing_of_the_user(place):
     """Its commands run again, and beside what README has left."""
     folder, shell, daemon = place
     memory = blocks_of(text_of("doc/memory.md"), "doc/memory.md")
-    run_blocks(blocks_of(text_of("README.md"), "README.md"), shell, lambda text: text.replace(PORT, f":{daemon.tcp[1]}"))
+    run_blocks(blocks_of(text_of("README.md"), "README.md"), shell,
+               lambda text: text.replace(PORT, f":{daemon.tcp[1]}"))
     before = left_by(daemon), sorted(os.listdir(folder))
     for _ in range(2):
         run_blocks(memory, shell, lambda text: text.replace(PORT, f":{daemon.tcp[1]}"))
@@ -148,7 +153,8 @@ ENDS = re.compile(r"--fail-with-body|curl -sSI|curl -\w*f")  # of commands whose
 
 
 def test_curl_ends_with_a_status():
-    """A command of curl fails if the answer is an error, unless the error is what the document shows, or is nothing to it."""
+    """A command of curl fails if the answer is an error, unless the error is what the document shows, or is nothing to
+    it."""
     count = 0
     for name in COMMANDS:
         for block in blocks_of(text_of(name), name):
@@ -177,7 +183,8 @@ def test_pictures():
     """Each is shown by a document, and small; README.md shows one. That none is missing is said by test_links."""
     shown = {os.path.normpath(os.path.join(os.path.dirname(name), link)): name for name in DOCUMENTS
              for link in links_of(text_of(name)) if link.endswith(".png")}
-    there = {os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "doc", "**", "*.png"), recursive=True)}
+    there = {os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "doc", "**", "*.png"),
+                                                               recursive=True)}
     assert there == set(shown) and "README.md" in shown.values(), there ^ set(shown)
     for name in there:
         with open(os.path.join(ROOT, name), "rb") as f:
@@ -190,7 +197,8 @@ def test_files_that_are_named_are_there():
     count = 0
     for name in DOCUMENTS:
         for path in re.findall(r"`((?:[a-z0-9_.]+/)+[a-zA-Z0-9_]+\.(?:c|h|def|js|py|md|json|am|conf))`", text_of(name)):
-            assert any(os.path.exists(os.path.join(ROOT, top, path)) for top in ("", "src")), f"{name}: there is no {path}"
+            assert any(os.path.exists(os.path.join(ROOT, top, path))
+                       for top in ("", "src")), f"{name}: there is no {path}"
             count += 1
     assert count >= 30, count
 
@@ -248,8 +256,9 @@ def test_what_is_false_is_found(tmp_path, said):
 
 
 def test_what_is_right_passes(tmp_path):
-    text = ("```sh\nX=there\n```\n<!-- not run: it would fail -->\n```sh\nfalse\n```\n```console\n$ echo $X \\\n> again\nth...gain\n$ true\n```\n"
-            "```python\nprint('at 2026-01-01T00:00:00.000Z')\n```\n\n```text\nat 2020-02-02T02:02:02Z\n```\n")
+    text = ("```sh\nX=there\n```\n<!-- not run: it would fail -->\n```sh\nfalse\n```\n```console\n$ echo $X \\\n> "
+            "again\nth...gain\n$ true\n```\n```python\nprint('at 2026-01-01T00:00:00.000Z')\n```\n\n```text\nat "
+            "2020-02-02T02:02:02Z\n```\n")
     shell = Shell(tmp_path, dict(os.environ))
     assert run_blocks(blocks_of(text, "it.md"), shell, str) == (4, 3)
     shell.close()

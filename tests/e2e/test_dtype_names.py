@@ -1,4 +1,5 @@
-"""Element types by the names of numpy, torch and safetensors, wherever one is given; answers keep the daemon's names."""
+"""Element types by the names of numpy, torch and safetensors, wherever one is given; answers keep the daemon's
+names."""
 import pytest
 
 from conform import interface
@@ -22,17 +23,20 @@ def test_all_that_the_document_lists(daemon):
         daemon.ask("DELETE", S + "/buffers/x").expect(204)
 
 
-@pytest.mark.parametrize("name,own", [("f4", "float32"), ("%3Cf4", "float32"), ("torch.bfloat16", "bfloat16"), ("BF16", "bfloat16"), ("F8_E4M3", "float8_e4m3fn")])
+@pytest.mark.parametrize("name,own", [("f4", "float32"), ("%3Cf4", "float32"), ("torch.bfloat16", "bfloat16"),
+                                      ("BF16", "bfloat16"), ("F8_E4M3", "float8_e4m3fn")])
 def test_wherever_one_is_given(daemon, name, own):
     plain = name.replace("%3C", "<")
     size = 4 if own == "float32" else 2 if own == "bfloat16" else 1
     assert daemon.put("x", bytes(4 * size), query=f"?dtype={name}&shape=4").json()["dtype"] == own
     assert daemon.ask("PATCH", S + "/buffers/x", {"dtype": plain, "shape": [2, 2]}).expect(200).json()["dtype"] == own
-    u = daemon.ask("POST", S + "/uploads", {"buffer": "y", "dtype": plain, "shape": [4]}).expect(201).headers["Location"]
+    u = daemon.ask("POST", S + "/uploads", {"buffer": "y", "dtype": plain,
+                                            "shape": [4]}).expect(201).headers["Location"]
     daemon.ask("PUT", u + "/parts?offset=0", bytes(4 * size), {"Content-Type": "application/octet-stream"}).expect(200)
     assert daemon.ask("POST", u + "/complete").expect(201).json()["dtype"] == own
     daemon.ask("DELETE", S + "/buffers/y").expect(204)
-    done = daemon.ask("POST", S + "/batch", {"operations": [{"op": "create", "buffer": "z", "dtype": plain, "shape": [4]}]}).expect(200).json()
+    done = daemon.ask("POST", S + "/batch", {"operations": [{"op": "create", "buffer": "z", "dtype": plain,
+                                                             "shape": [4]}]}).expect(200).json()
     assert done["results"][0]["status"] == 201 and daemon.meta("z")["dtype"] == own
     daemon.ask("DELETE", S + "/buffers/z").expect(204)
 

@@ -1,4 +1,5 @@
-"""The disk fails on the way: the answer says so, what was there is there, nothing is left over, and the next upload succeeds."""
+"""The disk fails on the way: the answer says so, what was there is there, nothing is left over, and the next upload
+succeeds."""
 import json
 import os
 import re
@@ -19,12 +20,13 @@ FULL, FAILED = (507, "storage_full"), (500, "storage_failed")
 ERRORS = {"ENOSPC": FULL, "EDQUOT": FULL, "EIO": FAILED, "EROFS": FAILED}
 ALL = os.environ.get("GB_E2E_DURABLE")
 # Calls of a whole upload to a buffer that is there, and errors that each can have; with GB_E2E_DURABLE each of them.
-CALLS = {"create": ("EIO", "ENOSPC", "EROFS"), "fallocate": ("ENOSPC", "EDQUOT", "EIO"), "write": ("EIO", "ENOSPC", "EROFS", "EDQUOT"),
-         "truncate": ("EIO",), "rename": ("EIO", "ENOSPC"), "sync": ("EIO", "EDQUOT", "ENOSPC"), "dirsync": ("EIO",),
-         "mkdir": ("ENOSPC", "EROFS"), "statvfs": ("EIO",)}
+CALLS = {"create": ("EIO", "ENOSPC", "EROFS"), "fallocate": ("ENOSPC", "EDQUOT", "EIO"),
+         "write": ("EIO", "ENOSPC", "EROFS", "EDQUOT"), "truncate": ("EIO",), "rename": ("EIO", "ENOSPC"),
+         "sync": ("EIO", "EDQUOT", "ENOSPC"), "dirsync": ("EIO",), "mkdir": ("ENOSPC", "EROFS"), "statvfs": ("EIO",)}
 
 
-@pytest.mark.parametrize("call, error", [(c, e) for c, errors in CALLS.items() for e in (errors if ALL or c == "write" else errors[:1])])
+@pytest.mark.parametrize("call, error", [(c, e) for c, errors in CALLS.items() for e in (errors if ALL or c == "write"
+                                                                                         else errors[:1])])
 def test_one_call_fails(lives, call, error):
     d = lives()
     first = d.put("x", A, query=SYNC).expect(201)
@@ -44,7 +46,8 @@ def test_one_call_fails(lives, call, error):
     assert new.headers["ETag"] != first.headers["ETag"] and d.data("x").body == B
     becomes_tidy(d.state)
     d = lives()
-    assert d.data("x").body == B and d.data("x").headers["ETag"] == new.headers["ETag"] and d.data("small").body == b"inline"
+    assert (d.data("x").body == B and d.data("x").headers["ETag"] == new.headers["ETag"] and d.data("small").body
+            == b"inline")
     assert aside(d.state) == []
     becomes_tidy(d.state)
 
@@ -57,7 +60,8 @@ def wal(lives, tmp_path, at, *options):
 @pytest.mark.parametrize("size", SIZES[:2])
 @pytest.mark.parametrize("killed", (False, True))
 def test_the_commit_fails(lives, tmp_path, size, killed):
-    """Once: the row is either version, and its file is there. Without a death the old one for certain, and the next upload succeeds."""
+    """Once: the row is either version, and its file is there. Without a death the old one for certain, and the next
+    upload succeeds."""
     d = lives()
     old, new = payload(size, 1), payload(size, 2)
     d.put("x", old, query=SYNC).expect(201)
@@ -77,7 +81,7 @@ def test_the_commit_fails(lives, tmp_path, size, killed):
     becomes_tidy(d.state)
 
 
-# --- other kinds of writes ----------------------------------------------------------------------------------------------
+# --- other kinds of writes --------------------------------------------------------------------------------------------
 
 
 def tensors_of(**tensors):
@@ -97,7 +101,8 @@ WRITES = {
     "copy": (lambda d: d.ask("POST", path_of("x") + "/copy", {"from": "y"}), B),
     "fill": (lambda d: d.ask("POST", path_of("x") + "/fill", {"pattern": 7}), b"\7" * len(A)),
     "tensors": (lambda d: d.ask("PUT", S + "/tensors", tensors_of(w=C[:70000], x=B)), B),
-    "batch": (lambda d: d.ask("POST", S + "/batch", {"operations": [{"op": "fill", "buffer": "x", "pattern": 7}]}), b"\7" * len(A)),
+    "batch": (lambda d: d.ask("POST", S + "/batch", {"operations": [{"op": "fill", "buffer": "x", "pattern": 7}]}),
+              b"\7" * len(A)),
     "durability": (lambda d: d.ask("PATCH", path_of("none"), {"durability": "sync"}), A),
 }
 
@@ -141,7 +146,7 @@ def test_one_call_of_another_write_fails(lives, kind, call, error):
     assert d.data("x").body == after and d.data("y").body == B and (kind != "tensors" or d.data("w").body == C[:70000])
 
 
-# --- a disk that stays bad ----------------------------------------------------------------------------------------------
+# --- a disk that stays bad --------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_never_synced_twice(lives, tmp_path):
@@ -157,7 +162,8 @@ def test_a_file_is_never_synced_twice(lives, tmp_path):
 
 
 def test_a_disk_that_stays_bad_and_gets_well(lives):
-    """Durable writes are refused without a try, and all else continues; when the disk is well they are taken, without a restart."""
+    """Durable writes are refused without a try, and all else continues; when the disk is well they are taken, without a
+    restart."""
     d = lives()
     for n in ("x", "y"):
         d.put(n, A, query=SYNC).expect(201)
@@ -178,7 +184,8 @@ def test_a_disk_that_stays_bad_and_gets_well(lives):
         assert feed.next()["type"] == "storage.failed"
         until("the log tells", lambda: "storage: failed: durable writes are refused: " in d.log())
         assert feed.next()["type"] == "storage.recovered"
-    assert storage(d)["state"] == "ready" and {c["name"]: c for c in d.get("/readyz?verbose")["checks"]}["storage"]["ok"]
+    assert storage(d)["state"] == "ready" and {c["name"]: c
+                                               for c in d.get("/readyz?verbose")["checks"]}["storage"]["ok"]
     d.put("x", B).expect(200)
     d = lives()
     assert d.data("x").body == B and d.ask("GET", path_of("y")).status == 404
@@ -194,7 +201,7 @@ def test_behind_waits_for_a_disk_that_gets_well(lives):
     becomes_tidy(d.state)
 
 
-# --- a disk that is full ------------------------------------------------------------------------------------------------
+# --- a disk that is full ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -202,7 +209,8 @@ def small(tmp_path):
     """A file system of 24 MiB for the bytes alone."""
     at = tmp_path / "small"
     at.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", at], check=False, capture_output=True).returncode != 0:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", at], check=False,
+                      capture_output=True).returncode != 0:
         pytest.skip("needs root, to mount a file system")
     yield at
     subprocess.run(["umount", "-l", at], check=False, capture_output=True)
@@ -210,8 +218,10 @@ def small(tmp_path):
 
 def test_what_cannot_fit_is_refused_before_its_body(lives, small):
     d = lives("--data-dir", str(small))
-    for target, length, status in (("x?durability=sync", 64 << 20, 507), ("x?durability=sync", 8 << 20, None), ("y", 64 << 20, None)):
-        raw = d.raw().put(DATA.format("default", target.split("?")[0]) + "".join(target.partition("?")[1:]), length, expect=True)
+    for target, length, status in (("x?durability=sync", 64 << 20, 507), ("x?durability=sync", 8 << 20, None),
+                                   ("y", 64 << 20, None)):
+        raw = d.raw().put(DATA.format("default", target.split("?")[0]) + "".join(target.partition("?")[1:]), length,
+                          expect=True)
         got, _ = raw.head()
         assert got == (status or 100), target
         raw.close()

@@ -40,7 +40,8 @@ def test_each_dtype_opens_with_the_library(lives, durability):
         metadata, tensors = opened(file_of(d, dtype))
         shape = [2, 40961] if (dtype, name) in TYPES else [len(data)]
         assert tensors == {dtype: (name, shape, data)}, dtype
-        wanted = {"session": "default", "buffer": dtype, "generation": "1", "dtype": dtype, "crc32c": made["crc32c"], "bytes": str(len(data))}
+        wanted = {"session": "default", "buffer": dtype, "generation": "1", "dtype": dtype, "crc32c": made["crc32c"],
+                  "bytes": str(len(data))}
         assert {k: metadata["gpubuf." + k] for k in wanted} == wanted
     becomes_tidy(d.state)
 
@@ -53,7 +54,7 @@ def test_files_have_no_other_readers(lives):
     assert os.stat(file_of(d, "x")).st_mode & 0o777 == 0o600
 
 
-# --- damage -------------------------------------------------------------------------------------------------------------
+# --- damage -----------------------------------------------------------------------------------------------------------
 
 
 def flip(path, bit):
@@ -90,8 +91,9 @@ def listening(path):
 
 
 KINDS = {
-    "shorter": lambda path: os.truncate(path, os.path.getsize(path) - 1), "longer": lambda path: os.truncate(path, os.path.getsize(path) + 1),
-    "empty": lambda path: os.truncate(path, 0), "missing": os.unlink, "folder": replaced(os.mkdir), "symlink": elsewhere, "pipe": replaced(os.mkfifo),
+    "shorter": lambda path: os.truncate(path, os.path.getsize(path) - 1),
+    "longer": lambda path: os.truncate(path, os.path.getsize(path) + 1), "empty": lambda path: os.truncate(path, 0),
+    "missing": os.unlink, "folder": replaced(os.mkdir), "symlink": elsewhere, "pipe": replaced(os.mkfifo),
     "socket": replaced(listening)}
 
 
@@ -227,7 +229,8 @@ def test_flipped_bits_of_the_database(lives):
     for n in "xy":
         d.put(n, payload(INLINE, 1), query=SYNC).expect(201)
     d.stop()
-    select(d.state, "update stored set data = zeroblob(65536) where buffer_id = (select id from buffers where name = 'x')", write=True)
+    select(d.state, "update stored set data = zeroblob(65536) where buffer_id = (select id from buffers where name = "
+           "'x')", write=True)
     d = lives()
     d.data("x").problem(410, "content_damaged")
     load(d, "x").problem(410, "content_damaged")
@@ -245,7 +248,7 @@ def test_bits_that_flip_on_the_way_from_the_disk(lives):
     assert d.data("x").body == payload(SIZE, 0)  # the file itself is well
 
 
-# --- the database and the folder are of different times -----------------------------------------------------------------
+# --- the database and the folder are of different times ---------------------------------------------------------------
 
 
 def test_an_older_database(lives, tmp_path):

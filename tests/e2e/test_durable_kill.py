@@ -1,4 +1,5 @@
-"""kill -9 at each step of the way to the disk, and at any moment: what was acknowledged is there, and no file is left over."""
+"""kill -9 at each step of the way to the disk, and at any moment: what was acknowledged is there, and no file is left
+over."""
 import os
 import random
 
@@ -11,8 +12,10 @@ from harness import PATIENCE_S, until
 
 # GB_E2E_DURABLE=N: N rounds of everything instead of a few, and each kind of request at each step.
 ROUNDS = int(os.environ.get("GB_E2E_DURABLE", "0"))
-CALLS = ("create", "mkdir", "direct", "fallocate", "write", "truncate", "sync", "rename", "dirsync", "unlink", "statvfs", "open", "read")
-START = {"open": 257, "read": 1, "wal": 1}  # so often at the start: the marker, each of the 256 folders, and the row of the start
+CALLS = ("create", "mkdir", "direct", "fallocate", "write", "truncate", "sync", "rename", "dirsync", "unlink",
+         "statvfs", "open", "read")
+# so often at the start: the marker, each of the 256 folders, and the row of the start
+START = {"open": 257, "read": 1, "wal": 1}
 POINTS = ("before_commit", "after_commit", "before_answer", "load")
 LOG = "wal"  # the sync of SQLite's log, within COMMIT
 STEPS = (*CALLS, *POINTS, LOG)

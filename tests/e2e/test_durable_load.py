@@ -241,7 +241,7 @@ def test_a_mapping_has_the_same_bytes(lives, size):
         assert local.end(memory.info["lease"]).status == 204
 
 
-# --- another machine ----------------------------------------------------------------------------------------------------
+# --- another machine --------------------------------------------------------------------------------------------------
 
 
 def test_fewer_devices(lives, simulated):

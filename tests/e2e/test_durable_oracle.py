@@ -52,7 +52,8 @@ def test_a_refused_request_was_not_carried_out(oracle):
 
 
 @pytest.mark.parametrize("found", [{}, {"x": State(LOST)}, {"x": State(C)}, {"x": State(A, labels=(("a", "b"),))},
-                                   {"x": State(A, "none")}, {"x": State(A, sealed=True)}, {"x": State(A), "y": State(B)}])
+                                   {"x": State(A, "none")}, {"x": State(A, sealed=True)},
+                                   {"x": State(A), "y": State(B)}])
 def test_anything_else_is_a_fault(oracle, found):
     sent(oracle, "x", State(A))
     assert len(oracle.restarted(found)) == 1

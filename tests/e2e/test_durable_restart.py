@@ -9,7 +9,8 @@ from harness import DATA, until
 from tensors import TENSORS, safetensors
 from values import crc32c, payload
 
-pytestmark = pytest.mark.once  # what memory there is makes no difference to what is on disk; test_durable_kill.py has both
+# what memory there is makes no difference to what is on disk; test_durable_kill.py has both
+pytestmark = pytest.mark.once
 
 X = DATA.format("default", "x")
 ASYNC = {"Prefer": "respond-async"}
@@ -52,13 +53,15 @@ def test_the_same_after_a_death(lives, size):
 
 
 def test_durability_lost_and_found_again(lives):
-    """sync, none, sync without other bytes: each is what the answer says, however long the removal of the former file takes."""
+    """sync, none, sync without other bytes: each is what the answer says, however long the removal of the former file
+    takes."""
     d = lives("--disk-fault", "unlink=delay/50")
     data = payload(SIZES[1])
     d.put("x", data, query=SYNC).expect(201)
     for word in ("none", "sync", "behind", "none", "sync", "none", "behind", "sync"):
         after = d.ask("PATCH", path_of("x"), {"durability": word}).expect(200).json()
-        assert after["durability"] == word and (word != "sync" or after["stored_generation"] == after["generation"] == 1)
+        assert after["durability"] == word and (word != "sync" or after["stored_generation"] == after["generation"]
+                                                == 1)
         assert word != "none" or after["stored_generation"] is None
     becomes_tidy(d.state)
     d = lives()
@@ -92,7 +95,7 @@ def test_none_of_a_stored_buffer_loads_it_first(lives):
     assert d.meta("x")["state"] == "ready" and d.data("x").body == payload(SIZES[1])
 
 
-# --- behind -------------------------------------------------------------------------------------------------------------
+# --- behind -----------------------------------------------------------------------------------------------------------
 
 
 def test_behind_comes_to_the_disk_by_itself(lives):
@@ -159,7 +162,7 @@ def test_what_was_rolled_back_and_is_sync_then_stays_as_it_is(lives):
         assert d.data("x").headers["ETag"] == tag and d.data("x").body == payload(SIZES[1], 1)
 
 
-# --- reading ------------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def test_ranges(lives):
@@ -188,7 +191,8 @@ def test_forms(lives):
     d = lives()
     assert d.meta("x")["shape"] == [300, 200] and d.meta("x")["dtype"] == "float32"
     forms = {f: d.data("x", query="?format=" + f).expect(200) for f in ("npy", "safetensors", "raw")}
-    assert forms["npy"].body == values.npy(array) and safetensors.numpy.load(forms["safetensors"].body)["x"].tobytes() == array.tobytes()
+    assert (forms["npy"].body == values.npy(array) and safetensors.numpy.load(forms["safetensors"].body)["x"].tobytes()
+            == array.tobytes())
     verified = d.ask("POST", path_of("x") + "/verify", {}).expect(200).json()
     assert verified["match"] is True
     all_of_them = safetensors.numpy.load(d.ask("GET", TENSORS.format("default")).expect(200).body)
@@ -213,7 +217,7 @@ def test_tensors_of_which_some_are_stored(lives):
     assert some.status in (200, 206)
 
 
-# --- what needs memory --------------------------------------------------------------------------------------------------
+# --- what needs memory ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -268,7 +272,8 @@ def test_a_batch_loads_what_it_needs(lives):
     for n in "ab":
         d.put(n, payload(SIZES[1]), query=SYNC).expect(201)
     d = lives()
-    assert batch(d, {"op": "copy", "buffer": "new", "from": "a"}, {"op": "fill", "buffer": "b", "pattern": 7, "offset": 1, "bytes": 10},
+    assert batch(d, {"op": "copy", "buffer": "new", "from": "a"}, {"op": "fill", "buffer": "b", "pattern": 7,
+                                                                   "offset": 1, "bytes": 10},
                  {"op": "fill", "buffer": "a", "pattern": 1}) == [201, 200, 200]
     assert d.data("new").body == payload(SIZES[1]) and d.data("a").body == b"\1" * SIZES[1]
 
@@ -311,13 +316,15 @@ def test_a_death_leaves_all_or_none_of_the_rest_of_a_batch(lives, size, step, fi
 
 
 def test_a_death_leaves_all_or_none_of_what_waits_for_no_other(lives):
-    """One operation would store a buffer together with one that is being written; the others have nothing to do with that."""
+    """One operation would store a buffer together with one that is being written; the others have nothing to do with
+    that."""
     size = SIZES[1]
     d = lives("--durable-lag", "3600", "--disk-fault", "after_commit@4=kill")
     for n in "cd":
         d.put(n, payload(size), query=SYNC).expect(201)
     d.ask("PATCH", "/v1/sessions/default", {"durability": "behind"}).expect(200)
-    d.ask("PUT", TENSORS.format("default"), safetensors.numpy.save({n: values.array_of("uint8", (SIZES[2],), 1) for n in "ab"})).expect(201)
+    d.ask("PUT", TENSORS.format("default"), safetensors.numpy.save({n: values.array_of("uint8", (SIZES[2],), 1)
+                                                                    for n in "ab"})).expect(201)
     writer = d.raw().put(DATA.format("default", "a") + "?in_place=true", SIZES[2]).send(bytes(1 << 20))
     until("a is being written", lambda: d.stats()["running"]["uploads"] == 1)
     with pytest.raises(OSError):

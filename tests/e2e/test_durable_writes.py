@@ -65,7 +65,8 @@ def test_a_body_with_the_wrong_digest_is_not_stored(lives):
 def test_a_slow_disk_holds_up_none_but_its_own(lives):
     """Two durable uploads take longer than all that others do beside them."""
     d = lives("--disk-fault", "sync=delay/3000")
-    slow = [threading.Thread(target=d.put, args=(f"slow{i}", payload(LARGE, i)), kwargs={"query": SYNC}) for i in range(2)]
+    slow = [threading.Thread(target=d.put, args=(f"slow{i}", payload(LARGE, i)), kwargs={"query": SYNC})
+            for i in range(2)]
     for t in slow:
         t.start()
     until("both are on their way", lambda: len(files(d.state)) == 2)
@@ -86,7 +87,8 @@ def test_many_slow_uploads_leave_slots_to_others(lives):
     """More of them than there are slots for all."""
     d = lives("--disk-fault", "write=delay/60")
     total = d.stats()["slots"]["total"]
-    slow = [threading.Thread(target=d.put, args=(f"slow{i}", payload(4 << 20, i)), kwargs={"query": SYNC}) for i in range(16)]
+    slow = [threading.Thread(target=d.put, args=(f"slow{i}", payload(4 << 20, i)), kwargs={"query": SYNC})
+            for i in range(16)]
     for t in slow:
         t.start()
     until("most are on their way", lambda: len(files(d.state)) >= 4)

@@ -17,7 +17,8 @@ zstandard = library("zstandard")
 ENCODERS = {"gzip": lambda data: gzip.compress(data, 1), "x-gzip": lambda data: gzip.compress(data, 1),
             "deflate": lambda data: zlib.compress(data, 1), "zstd": zstandard.ZstdCompressor().compress}
 CODINGS = ["gzip", "deflate", "zstd"]
-PATTERN = payload(3 * SLOT + 7, 3) + bytes(5 * SLOT) + b"abcdefgh" * 1000  # in part incompressible, in part very compressible
+# in part incompressible, in part very compressible
+PATTERN = payload(3 * SLOT + 7, 3) + bytes(5 * SLOT) + b"abcdefgh" * 1000
 
 
 def shape(data):
@@ -67,7 +68,8 @@ def test_every_way_of_sending(daemon, session, coding, how):
 def test_much_out_of_little(daemon, session, coding):
     """64 MiB of zeros are a few KiB, which have all arrived long before they are decoded."""
     data = bytes(64 << 20)
-    assert put(daemon, session, ENCODERS[coding](data), coding, shape(data)).expect(201).json()["crc32c"] == crc32c(data)
+    assert (put(daemon, session, ENCODERS[coding](data), coding, shape(data)).expect(201).json()["crc32c"]
+            == crc32c(data))
 
 
 @pytest.mark.parametrize("coding", CODINGS)
@@ -166,7 +168,8 @@ def test_too_few_and_too_many_bytes(daemon, session):
 def test_nothing_tells_the_size(daemon, session, coding):
     for data, query in ((PATTERN, ""), (b"x" * 100, "?format=raw"), (b"", ""), (b"y" * 100, "?max_bytes=100")):
         made = put(daemon, session, ENCODERS[coding](data), coding, query)
-        assert (made.status, made.json()["bytes"], made.json()["crc32c"]) == (201 if data == PATTERN else 200, len(data), crc32c(data))
+        assert (made.status, made.json()["bytes"], made.json()["crc32c"]) == (201 if data == PATTERN else 200,
+                                                                              len(data), crc32c(data))
         assert daemon.data("x", session).body == data
     put(daemon, session, ENCODERS[coding](b"x" * 101), coding, "?max_bytes=100").problem(413, "body_too_large")
     put(daemon, session, ENCODERS[coding](PATTERN)[:-20], coding).problem(400, "invalid_encoding")
@@ -198,7 +201,8 @@ def test_the_limits_of_the_daemon(start):
     million = bytes(1 << 20)
     put(d, "default", gzip.compress(million), "gzip", shape(million)).expect(201)
     before = d.contents()
-    p = put(d, "default", gzip.compress(million + b"x"), "gzip", f"?shape={len(million) + 1}").problem(413, "body_too_large")
+    p = put(d, "default", gzip.compress(million + b"x"), "gzip",
+            f"?shape={len(million) + 1}").problem(413, "body_too_large")
     assert p["limit_bytes"] == 1 << 20 and "--max-expanded" in p["detail"]
     put(d, "default", gzip.compress(npy(np.zeros(1 << 17))), "gzip").problem(413, "body_too_large")
     # A body larger than the shape is detected at the first excess byte, whatever the limit.
@@ -240,7 +244,8 @@ def test_breaking_off_anywhere_gives_everything_back(daemon, session):
     before, used = daemon.contents(), daemon.get("/v1/sessions/" + session)["used_bytes"]
     for sent in (0, 1, 17, 20000, SLOT, len(body) - 1):
         for expect in (False, True):
-            r = daemon.raw().put(DATA.format(session, "x") + shape(data), len(body), "Content-Encoding: zstd", expect=expect)
+            r = daemon.raw().put(DATA.format(session, "x") + shape(data), len(body), "Content-Encoding: zstd",
+                                 expect=expect)
             if expect:
                 assert r.head()[0] == 100
             r.send(body[:sent])
@@ -281,5 +286,6 @@ def test_httpx_streams_a_coded_body(daemon, session):
     httpx = library("httpx")
     body = ENCODERS["zstd"](PATTERN)
     pieces = (body[at:at + 50_000] for at in range(0, len(body), 50_000))
-    r = httpx.put(daemon.url(DATA.format(session, "x") + shape(PATTERN)), content=pieces, headers={"Content-Encoding": "zstd"})
+    r = httpx.put(daemon.url(DATA.format(session, "x") + shape(PATTERN)), content=pieces,
+                  headers={"Content-Encoding": "zstd"})
     assert r.status_code == 201 and r.json()["crc32c"] == crc32c(PATTERN)

@@ -13,9 +13,10 @@ from harness import PATIENCE_S, token, until
 from values import one
 
 S = "/v1/sessions/default"
-NAMES = {"device": "0", "session": "default", "pool": "default", "stream": "default", "event": "e", "buffer": "b", "op": "txn"}
-SAMPLES = {"force": True, "from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default", "device": 0, "buffer": "n",
-           "step": "freeze", "epoch": 1, "number": 1}
+NAMES = {"device": "0", "session": "default", "pool": "default", "stream": "default", "event": "e", "buffer": "b",
+         "op": "txn"}
+SAMPLES = {"force": True, "from": "q/b", "pattern": 1, "to": "host", "side": "host", "bytes": 4, "stream": "default",
+           "device": 0, "buffer": "n", "step": "freeze", "epoch": 1, "number": 1}
 QUERY = {("PATCH", "/v1/sessions/{session}/buffers/{buffer}/data"): ["offset=0"],  # one of these parameters is needed
          ("POST", "/v1/fleet/directory/{op}"): ["node=fleet"]}  # the name of a token that test_scopes makes
 HEADERS = {"Upload-Complete": "?1", "Upload-Offset": "0"}  # required parameters of an operation
@@ -29,7 +30,8 @@ class Operation:
         body = described.resolve(self.item.get("requestBody", {}))
         self.schema = body.get("content", {}).get("application/json", {}).get("schema")
         self.takes_body = bool(body)
-        self.queries = [p["name"] for p in map(described.resolve, self.item.get("parameters", [])) if p["in"] == "query"]
+        self.queries = [p["name"] for p in map(described.resolve, self.item.get("parameters", []))
+                        if p["in"] == "query"]
         self.keyed = "Idempotency-Key" in [p["name"] for p in map(described.resolve, self.item.get("parameters", []))]
         kinds = list(body.get("content", {}))
         self.headers = [f"Content-Type: {kinds[0]}"] if len(kinds) == 1 else []
@@ -42,8 +44,9 @@ class Operation:
     def path(self, query="", **names):
         """The target with the required parameters, and query."""
         given = QUERY.get((self.method, self.route), [])
-        needed = [f"{p['name']}={int(p['schema'].get('type') == 'boolean')}" for p in map(self.described.resolve, self.item.get("parameters", []))
-                  if p["in"] == "query" and p.get("required") and not any(q.startswith(p["name"] + "=") for q in given)] + given
+        needed = [f"{p['name']}={int(p['schema'].get('type') == 'boolean')}"
+                  for p in map(self.described.resolve, self.item.get("parameters", [])) if p["in"] == "query"
+                  and p.get("required") and not any(q.startswith(p["name"] + "=") for q in given)] + given
         path = re.sub(r"{(\w+)}", lambda m: {**NAMES, **names}.get(m.group(1), "x"), self.route)
         return path + "?" * bool(needed or query) + "&".join(needed + [query] * bool(query))
 
@@ -63,7 +66,8 @@ class Operation:
     def ask(self, r, target, headers=(), host="localhost"):
         body = json.dumps(self.sample()).encode() if self.schema else b""
         size = [f"Content-Length: {len(body)}"] if self.takes_body or self.method in ("POST", "PUT", "PATCH") else []
-        r.send("\r\n".join([f"{self.method} {target} HTTP/1.1", "Host: " + host, *self.headers, *size, *headers, "", ""]).encode() + body)
+        r.send("\r\n".join([f"{self.method} {target} HTTP/1.1", "Host: " + host, *self.headers, *size, *headers, "",
+                            ""]).encode() + body)
 
     def send(self, r, target, headers=(), **more):
         self.ask(r, target, headers, **more)
@@ -102,7 +106,8 @@ def test_refused_for_what_the_request_is(start):
         op.answered(d, 431, target, [f"X-{i}: 1" for i in range(70)])
         op.answered(d, 421, target, host="elsewhere.example")
         for site in ("cross-site", "same-site", "anything-new"):
-            said = op.answered(d, 403, target, [f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image"])
+            said = op.answered(d, 403, target, [f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors",
+                                                "Sec-Fetch-Dest: image"])
             assert op.method == "HEAD" or said.json()["code"] == "cross_origin"
 
 
@@ -122,9 +127,11 @@ def test_refused_for_its_body(start):
     d.put("b", b"abcd").expect(201)
     for op in operations(d):
         if op.schema:
-            for status, kind, size, more in ((413, "application/json", 1 << 40, ["Expect: 100-continue"]), (415, "text/plain", 2, [])):
+            for status, kind, size, more in ((413, "application/json", 1 << 40, ["Expect: 100-continue"]),
+                                             (415, "text/plain", 2, [])):
                 with d.raw() as r:
-                    r.request(op.method, op.path(), ["Content-Type: " + kind, f"Content-Length: {size}", *more], b"" if more else b"{}")
+                    r.request(op.method, op.path(), ["Content-Type: " + kind, f"Content-Length: {size}", *more],
+                              b"" if more else b"{}")
                     assert op.reply(r, op.path()).status == status, op.route
 
 
@@ -148,9 +155,11 @@ def test_bytes_that_stop_are_given_up(start):
     begun = d.ask("POST", S + "/buffers/r/data", b"", {"Upload-Complete": "?0"}).expect(201).headers["Location"]
     raw, part = "Content-Type: application/octet-stream", "Content-Type: application/partial-upload"
     described, waiting = interface(d), []
-    for method, path, headers in [("PUT", S + "/buffers/b/data", [raw]), ("PATCH", S + "/buffers/c/data?offset=0", [raw]),
-                                  ("POST", S + "/buffers/d/data", [raw, "Upload-Complete: ?1"]), ("PUT", S + "/tensors", [raw]),
-                                  ("PUT", f"{S}/uploads/{upload}/parts?offset=0", [raw]),
+    for method, path, headers in [("PUT", S + "/buffers/b/data", [raw]), ("PATCH", S + "/buffers/c/data?offset=0",
+                                                                          [raw]),
+                                  ("POST", S + "/buffers/d/data", [raw, "Upload-Complete: ?1"]),
+                                  ("PUT", S + "/tensors", [raw]), ("PUT", f"{S}/uploads/{upload}/parts?offset=0",
+                                                                   [raw]),
                                   ("PATCH", begun, [part, "Upload-Offset: 0", "Upload-Complete: ?1"]),
                                   ("PUT", "/v1/checkpoints/c/files/00001.safetensors", [raw])]:
         waiting.append((method, path, d.raw()))
@@ -173,7 +182,8 @@ def test_refused_for_who_asks(start, tmp_path):
         if "401" in op.statuses:
             assert op.answered(d, 401, op.path()).headers["Www-Authenticate"].startswith("Bearer")
         if "forbidden" in op.item["responses"].get("403", {}).get("$ref", "").lower():
-            told = [op.told(d, op.path("session=default" * ("session" in op.queries)), ["Authorization: Bearer " + secret]) for secret in (other, reader, mapper)]
+            told = [op.told(d, op.path("session=default" * ("session" in op.queries)),
+                            ["Authorization: Bearer " + secret]) for secret in (other, reader, mapper)]
             assert 403 in [reply.status for reply in told], (op.method, op.route, told)
 
 
@@ -214,7 +224,8 @@ def test_preconditions(start):
     """412 for all operations with conditions."""
     d = start()
     for op in operations(d):
-        if "412" in op.statuses and "{upload}" not in op.route and not op.route.endswith(("/adopt", "/{op}")):  # test_adopt has that one; etcd's
+        # test_adopt has that one; etcd's
+        if "412" in op.statuses and "{upload}" not in op.route and not op.route.endswith(("/adopt", "/{op}")):
             d.ask("POST", "/v1/sessions", {"name": "q"})
             mirrored = op.route.endswith(("/sync", "/reserve", "/release"))
             d.put("b", b"abcd", "q", "?mirrored=true" if mirrored else "")
@@ -226,7 +237,8 @@ def test_preconditions(start):
 def test_a_key_under_way(start, tmp_path):
     """409 with Retry-After: another process holds the database's lock, so that the first request does not end."""
     d = start(state=str(tmp_path))
-    keyed = [op for op in operations(d) if op.keyed and not op.route.startswith("/v1/fleet/")]  # without a fleet nothing is begun: test_fleet_api
+    # without a fleet nothing is begun: test_fleet_api
+    keyed = [op for op in operations(d) if op.keyed and not op.route.startswith("/v1/fleet/")]
     assert len(keyed) > 20
     database = sqlite3.connect(next(tmp_path.glob("*.db")), isolation_level=None)
     database.execute("BEGIN IMMEDIATE")
@@ -276,14 +288,16 @@ def ends_of(d):
 
 CHANGES = [("POST", "/v1/sessions", {"name": "n"}), ("PUT", "/v1/sessions/n", {}), ("PATCH", S, {"labels": {"a": "b"}}),
            ("DELETE", "/v1/sessions/q", None), ("PUT", S + "/pools/p", {}),
-           ("POST", S + "/pools", {"name": "p"}), ("PATCH", S + "/pools/q", {"release_threshold_bytes": 1}), ("DELETE", S + "/pools/q", None),
-           ("POST", S + "/buffers", {"name": "n", "bytes": 4}), ("PATCH", S + "/buffers/b", {"labels": {"a": "b"}}),
-           ("PUT", S + "/buffers/b/data", b"1234"), ("PUT", S + "/buffers/n/data", b"1234"),
-           ("POST", S + "/buffers/b/fill", {"pattern": 1}), ("POST", S + "/buffers/n/copy", {"from": "b"}),
-           ("POST", S + "/buffers/m/sync", {"to": "device"}), ("POST", S + "/buffers/m/reserve", {"bytes": 9, "side": "host"}),
-           ("POST", S + "/buffers/m/release", {"side": "all"}),
-           ("PATCH", S + "/buffers/b/data?offset=0", b"1"), ("POST", S + "/buffers/n/data", b"1", {"Upload-Complete": "?1"}),
-           ("PUT", S + "/tensors", one("U8", (1,), b"1")), ("POST", S + "/batch", {"operations": [{"op": "delete", "buffer": "b"}], "atomic": True}),
+           ("POST", S + "/pools", {"name": "p"}), ("PATCH", S + "/pools/q", {"release_threshold_bytes": 1}),
+           ("DELETE", S + "/pools/q", None), ("POST", S + "/buffers", {"name": "n", "bytes": 4}),
+           ("PATCH", S + "/buffers/b", {"labels": {"a": "b"}}), ("PUT", S + "/buffers/b/data", b"1234"),
+           ("PUT", S + "/buffers/n/data", b"1234"), ("POST", S + "/buffers/b/fill", {"pattern": 1}),
+           ("POST", S + "/buffers/n/copy", {"from": "b"}), ("POST", S + "/buffers/m/sync", {"to": "device"}),
+           ("POST", S + "/buffers/m/reserve", {"bytes": 9, "side": "host"}),
+           ("POST", S + "/buffers/m/release", {"side": "all"}), ("PATCH", S + "/buffers/b/data?offset=0", b"1"),
+           ("POST", S + "/buffers/n/data", b"1", {"Upload-Complete": "?1"}),
+           ("PUT", S + "/tensors", one("U8", (1,), b"1")),
+           ("POST", S + "/batch", {"operations": [{"op": "delete", "buffer": "b"}], "atomic": True}),
            ("POST", S + "/buffers/b/seal", {}), ("DELETE", S + "/buffers/b", None)]
 
 

@@ -1,4 +1,5 @@
-"""What the interface says of bytes that leave memory on request: each answer that the document has, and what comes back."""
+"""What the interface says of bytes that leave memory on request: each answer that the document has, and what comes
+back."""
 import os
 
 import pytest
@@ -68,7 +69,8 @@ def test_spilled_bytes_become_durable(place, start):
 
 @pytest.mark.parametrize("loaded", [True, False])
 def test_spilled_bytes_are_not_those_of_a_buffer_that_is_durable_by_now(place, start, loaded):
-    """The disk has the same bytes already, but only until the process ends: they are stored before they leave memory."""
+    """The disk has the same bytes already, but only until the process ends: they are stored before they leave
+    memory."""
     s = Session(place("--durable-lag", "3600"))
     s.put("b", payload(LARGE))
     s.post("buffers/b/evict")
@@ -133,7 +135,8 @@ def test_a_session_sleeps_and_wakes(start):
     s.put("w.small", SMALL)
     s.put("other", payload(100000))
     assert s.post("evict", {"prefix": "w."}) == {
-        "buffers": 20, "bytes": 2000000, "skipped_buffers": 1, "skipped": [{"buffer": "w.small", "code": "invalid_argument"}]}
+        "buffers": 20, "bytes": 2000000, "skipped_buffers": 1,
+        "skipped": [{"buffer": "w.small", "code": "invalid_argument"}]}
     assert used(s) == 100000 + len(SMALL) and s.meta("other")["state"] == "ready"
     assert s.post("evict")["buffers"] == 1 and used(s) == len(SMALL)
     assert s.post("load", {"prefix": "w.1"}) == {"buffers": 11, "bytes": 1100000, "skipped_buffers": 0, "skipped": []}
@@ -195,7 +198,8 @@ def test_a_daemon_that_stores_nothing(start):
     s = Session(start("--data-dir", "none"))
     s.put("b", payload(LARGE))
     refusals(s, 501, "unsupported", [("POST", "buffers/b/evict")])
-    assert s.post("evict") == {"buffers": 0, "bytes": 0, "skipped_buffers": 1, "skipped": [{"buffer": "b", "code": "unsupported"}]}
+    assert s.post("evict") == {"buffers": 0, "bytes": 0, "skipped_buffers": 1,
+                               "skipped": [{"buffer": "b", "code": "unsupported"}]}
     assert s.post("load")["buffers"] == 0
 
 

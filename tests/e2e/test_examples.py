@@ -8,21 +8,24 @@ import pytest
 from harness import PATIENCE_S
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "etc", "examples")
-SECTIONS = ("Query for support", "default pool", "release threshold", "Trim", "Watermarks", "Reuse on one stream", "follow_event_dependencies",
-            "allow_opportunistic", "allow_internal_dependencies", "Synchronization", "freed in both orders", "Access of other devices")
+SECTIONS = ("Query for support", "default pool", "release threshold", "Trim", "Watermarks", "Reuse on one stream",
+            "follow_event_dependencies", "allow_opportunistic", "allow_internal_dependencies", "Synchronization",
+            "freed in both orders", "Access of other devices")
 
 
 def play(name, *args):
     if not shutil.which("curl"):
         pytest.skip("there is no curl")
-    return subprocess.run(["sh", os.path.join(EXAMPLES, name), *args], capture_output=True, text=True, timeout=PATIENCE_S * 2,
-                          env={k: v for k, v in os.environ.items() if not k.startswith("GPUBUF")})
+    return subprocess.run(["sh", os.path.join(EXAMPLES, name), *args], capture_output=True, text=True,
+                          timeout=PATIENCE_S * 2, env={k: v for k,
+                                                       v in os.environ.items() if not k.startswith("GPUBUF")})
 
 
 def test_the_stream_ordered_allocator(start, backend):
     """On simulated devices nothing is skipped but what needs a GPU's own client."""
     simulated = backend.startswith("host")
-    d = start("--map-uids", "any", spec=backend + ("," if ":" in backend else ":") + "bytes=512M,devices=2,legacy=fake" if simulated else backend)
+    d = start("--map-uids", "any", spec=backend + ("," if ":" in backend else ":") + "bytes=512M,devices=2,legacy=fake"
+              if simulated else backend)
     out = play("stream-ordered.sh", d.url(""))
     print(out.stdout)
     assert out.returncode == 0 and "All is as the chapter says." in out.stdout, out.stdout + out.stderr
@@ -50,6 +53,7 @@ def test_the_units_of_a_backup():
     if not shutil.which("systemd-analyze"):
         pytest.skip("there is no systemd")
     units = [os.path.join(EXAMPLES, f"gpubuf-backup@.{kind}") for kind in ("service", "timer")]
-    out = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, timeout=PATIENCE_S)
+    out = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True,
+                         timeout=PATIENCE_S)
     said = [line for line in out.stderr.splitlines() if "gpubuf-backup" in line and "is not executable" not in line]
     assert not said, out.stderr

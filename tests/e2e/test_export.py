@@ -1,4 +1,5 @@
-"""Exports: a handle with an expiry for processes without a connection; and bytes that may be written without a lease."""
+"""Exports: a handle with an expiry for processes without a connection; and bytes that may be written without a
+lease."""
 import base64
 import http.server
 import json
@@ -66,7 +67,8 @@ def test_what_triton_registers(exporting):
     s = exporting()
     given = export(s)
     assert registered(given) == (base64.b64decode(given["raw_handle"]["b64"]), 0, len(A))
-    assert (given["mode"], given["offset"], given["kind"], given["buffer"], given["session"]) == ("read", 0, "ipc", "x", "default")
+    assert (given["mode"], given["offset"], given["kind"], given["buffer"],
+            given["session"]) == ("read", 0, "ipc", "x", "default")
     assert given["device"] == s.meta("x")["device"] and given["generation"] == s.meta("x")["generation"]
     assert given["etag"] == s.ask("GET", "buffers/x/data").headers["ETag"]
     again, other = export(s, ttl_s=86400), export(s, "y")
@@ -75,9 +77,9 @@ def test_what_triton_registers(exporting):
     bare = s.ask("POST", "buffers/x/export").expect(200).json()  # no body is the same as an empty one
     assert bare["expires_at"] >= given["expires_at"] and again["expires_at"] > bare["expires_at"]
     lease = s.ask("GET", LEASE + given["lease"]).expect(200).json()
-    assert lease == {"lease": given["lease"], "session": "default", "buffer": "x", "mode": "read", "way": "legacy", "pid": 0,
-                     "uid": os.getuid(), "since": lease["since"], "expires_at": given["expires_at"], "generation": given["generation"],
-                     "bytes": len(A), "state": "present"}
+    assert lease == {"lease": given["lease"], "session": "default", "buffer": "x", "mode": "read", "way": "legacy",
+                     "pid": 0, "uid": os.getuid(), "since": lease["since"], "expires_at": given["expires_at"],
+                     "generation": given["generation"], "bytes": len(A), "state": "present"}
     assert lease in s.get("/v1/leases")["items"] and s.meta("x")["leases"] == 3
     for one in given, again, other, bare:
         s.delete(LEASE + one["lease"])
@@ -110,8 +112,8 @@ def test_by_two_lines_of_curl(exporting):
     try:
         ours = "http://localhost/v1/sessions/default/buffers/x/export"
         theirs = f"http://127.0.0.1:{triton.server_port}/v2/cudasharedmemory/region/x/register"
-        line = (f"curl -sSf --unix-socket '{s.daemon.unix}' -H 'Content-Type: application/json' -d '{{\"ttl_s\":3600}}' {ours} |"
-                f" curl -sSf --noproxy '*' --data-binary @- {theirs}")
+        line = (f"curl -sSf --unix-socket '{s.daemon.unix}' -H 'Content-Type: application/json' -d "
+                f"'{{\"ttl_s\":3600}}' {ours} | curl -sSf --noproxy '*' --data-binary @- {theirs}")
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
     finally:
@@ -129,7 +131,8 @@ def test_exported_bytes_are_kept(exporting):
     s = exporting()
     given = export(s, ttl_s=3600)
     who = {"lease": given["lease"], "pid": 0, "uid": os.getuid(), "mode": "read"}
-    for method, path, body in [("PUT", "buffers/x/data?in_place=true", B), ("POST", "buffers/x/fill", {"pattern": 0, "in_place": True}),
+    for method, path, body in [("PUT", "buffers/x/data?in_place=true", B),
+                               ("POST", "buffers/x/fill", {"pattern": 0, "in_place": True}),
                                ("DELETE", "buffers/x", None)]:
         problem = s.ask(method, path, body).problem(409, "mapped")
         holder, = problem["holders"]
@@ -146,7 +149,8 @@ def test_exported_bytes_are_kept(exporting):
 
 
 def test_its_time_is_over(exporting):
-    """An export for reading leaves no trace. After one for writing, importers may still write, so the bytes have no checksum."""
+    """An export for reading leaves no trace. After one for writing, importers may still write, so the bytes have no
+    checksum."""
     s = exporting()
     read = export(s, ttl_s=1)
     until("its time is over", lambda: gone(s, read["lease"]))
@@ -196,9 +200,11 @@ def test_an_end_that_was_asked_for(exporting):
 
 def test_what_is_asked(exporting):
     s = exporting("--max-export-ttl", "100")
-    for fields, code, word in [({"ttl_s": 0}, "invalid_argument", "100"), ({"ttl_s": 101}, "invalid_argument", "--max-export-ttl"),
-                               ({"ttl_s": "5"}, "wrong_type", "ttl_s"), ({"ttl_s": 1.5}, "wrong_type", "ttl_s"), ({"ttl_s": None}, "wrong_type", "ttl_s"),
-                               ({"ttl_s": -1}, "invalid_argument", "ttl_s"), ({"mode": "rw"}, "invalid_argument", "read"), ({"mode": 1}, "wrong_type", "mode"),
+    for fields, code, word in [({"ttl_s": 0}, "invalid_argument", "100"), ({"ttl_s": 101}, "invalid_argument",
+                                                                           "--max-export-ttl"),
+                               ({"ttl_s": "5"}, "wrong_type", "ttl_s"), ({"ttl_s": 1.5}, "wrong_type", "ttl_s"),
+                               ({"ttl_s": None}, "wrong_type", "ttl_s"), ({"ttl_s": -1}, "invalid_argument", "ttl_s"),
+                               ({"mode": "rw"}, "invalid_argument", "read"), ({"mode": 1}, "wrong_type", "mode"),
                                ({"ttl": 5}, "unknown_field", "ttl")]:
         assert word in s.ask("POST", "buffers/x/export", fields).problem(400, code)["detail"], fields
     s.ask("POST", "buffers/none/export", {}).problem(404, "buffer_not_found")
@@ -251,7 +257,8 @@ def test_scopes(handing, tmp_path):
     for target in DATA.format("mine", "x") + IPC, DATA.format("default", "m") + "?kind=pageable":
         d.ask("PUT", target, A, token=secrets["write"]).expect(201)
     path = "/v1/sessions/{}/buffers/x/export"
-    table = [("read", 403, 403), ("write", 403, 403), ("map", 200, 403), ("map-write", 200, 200), ("admin", 200, 200), ("mine", 403, 403)]
+    table = [("read", 403, 403), ("write", 403, 403), ("map", 200, 403), ("map-write", 200, 200), ("admin", 200, 200),
+             ("mine", 403, 403)]
     for scope, *wanted in table:
         got = []
         for mode in "read", "write":
@@ -270,13 +277,15 @@ def test_scopes(handing, tmp_path):
     mine = d.ask("POST", path.format("mine"), {}, token=secrets["mine"]).expect(200).json()
     assert d.ask("DELETE", LEASE + mine["lease"], token=secrets["mine"]).status == 204
     d.ask("POST", path.format("default"), {}).problem(401, "unauthenticated")
-    assert d.ask("GET", LEASE + "1", token=secrets["map"]).status == 403, "a lease that the token may not see is forbidden, whether it exists or not"
+    assert d.ask("GET", LEASE + "1", token=secrets["map"]).status == 403, ("a lease that the token may not see is "
+                                                                           "forbidden, whether it exists or not")
     with Local(d.unix, secrets["map"]) as c:  # the scope map does not permit to see the mapping of another process
         answer = c.map("m")
         os.close(answer.fds[0])
         lease = LEASE + answer.json()["lease"]
         assert c.ask("GET", lease).json()["state"] == "present"
-        assert {k: d.ask("GET", lease, token=secrets[k]).status for k in ("read", "map-write", "mine")} == {"read": 200, "map-write": 403, "mine": 404}
+        assert ({k: d.ask("GET", lease, token=secrets[k]).status for k in ("read", "map-write", "mine")}
+                == {"read": 200, "map-write": 403, "mine": 404})
 
 
 def test_while_it_is_written_in_place(exporting):

@@ -102,7 +102,8 @@ def test_a_slow_device_holds_up_no_http_loop(faulty, backend, rule, size):
     d = faulty(rule, "--http-threads", "1")
     d.put("x", b"first").expect(201)
     if rule.startswith("fill"):
-        slow = d.raw().request("POST", "/v1/sessions/default/buffers", ["Content-Length: 23"], b'{"name":"y","bytes":5} ')
+        slow = d.raw().request("POST", "/v1/sessions/default/buffers", ["Content-Length: 23"],
+                               b'{"name":"y","bytes":5} ')
     else:
         slow = d.raw().put(DATA.format("default", "x"), size).send(payload(size))
     polls, c = 0, d.client()
@@ -214,9 +215,11 @@ def test_bytes_that_come_too_late_leave_no_header_behind(faulty, backend):
 
 @pytest.mark.parametrize("nth", [7, 8, 9, 10, 12])
 def test_a_copy_that_is_read_ahead_fails(faulty, nth):
-    """Of six tensors in one reply a copy fails while an earlier tensor is sent: all slots come back, the daemon continues."""
+    """Of six tensors in one reply a copy fails while an earlier tensor is sent: all slots come back, the daemon
+    continues."""
     count, size = 6, SLOT + 1000
-    header = {f"t{i}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]} for i in range(count)}
+    header = {f"t{i}": {"dtype": "U8", "shape": [size], "data_offsets": [i * size, (i + 1) * size]}
+              for i in range(count)}
     head = json.dumps(header).encode()
     d = faulty(f"copy@{nth}=cudaErrorInvalidValue")
     put = d.ask("PUT", "/v1/sessions/default/tensors", len(head).to_bytes(8, "little") + head + payload(count * size))

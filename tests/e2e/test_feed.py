@@ -28,7 +28,7 @@ def kinds(events):
     return [e["type"] for e in events]
 
 
-# --- events ---------------------------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 
 def test_sessions_and_buffers(daemon):
@@ -42,8 +42,8 @@ def test_sessions_and_buffers(daemon):
         daemon.put("y", b"12", "told").expect(201)
         daemon.ask("DELETE", "/v1/sessions/told").expect(204)
         events = feed.take(8)
-    assert kinds(events) == ["session.created", "session.changed", "buffer.created", "buffer.replaced", "buffer.changed",
-                             "buffer.deleted", "buffer.created", "session.deleted"]
+    assert kinds(events) == ["session.created", "session.changed", "buffer.created", "buffer.replaced",
+                             "buffer.changed", "buffer.deleted", "buffer.created", "session.deleted"]
     assert all(e["session"] == "told" for e in events)
     assert [(e["buffer"], e["bytes"], e["generation"]) for e in events[2:6]] == [
         ("x", 8, 1), ("x", 4, 2), ("x", 4, 2), ("x", 4, 2)]
@@ -57,7 +57,8 @@ def test_sides_of_a_mirrored_buffer(daemon, session):
     path = f"/v1/sessions/{session}/buffers/m"
     with Feed(daemon, "?type=buffer.") as feed:
         daemon.put("m", bytes(64), session, "?mirrored=true").expect(201)
-        for action, body in (("sync", {"to": "device"}), ("reserve", {"bytes": 4096, "side": "host"}), ("release", {"side": "host"})):
+        for action, body in (("sync", {"to": "device"}), ("reserve", {"bytes": 4096, "side": "host"}),
+                             ("release", {"side": "host"})):
             daemon.ask("POST", f"{path}/{action}", body).expect(200)
         daemon.ask("PATCH", path, {"labels": {"a": "b"}}).expect(200)
         events = feed.take(5)
@@ -121,7 +122,8 @@ def test_refusals_are_counted_not_told_each(start, simulated):
             e = feed.next()
             events += 1
             seen[e["type"]] += e.get("count", 1)
-            assert re.search(r"limit_bytes \d+, used_bytes \d+, requested_bytes (\d+)", e["detail"]).group(1) == str(e["bytes"])
+            assert re.search(r"limit_bytes \d+, used_bytes \d+, requested_bytes (\d+)",
+                             e["detail"]).group(1) == str(e["bytes"])
             assert (e["session"], e["bytes"]) == (("small", 1000) if e["type"][0] == "q" else ("default", 1 << 30))
     assert max(seen.values()) == 200 and events < 100
 
@@ -135,7 +137,7 @@ def test_a_device_fails(start, backend):
         feed.find("buffer.lost", session="default", count=1)
 
 
-# --- over time ------------------------------------------------------------------------------------------------------------
+# --- over time --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
@@ -143,7 +145,8 @@ def test_resume_across_a_restart(start, tmp_path, how):
     d = start(state=str(tmp_path))
     for i in range(10):
         d.put(f"b{i}", b"x").expect(201)
-    first = until("all are told", lambda: page(d, "?after=0&type=buffer.")["items"][9:] and page(d, "?after=0")["items"])
+    first = until("all are told", lambda: page(d, "?after=0&type=buffer.")["items"][9:]
+                  and page(d, "?after=0")["items"])
     seen = [e["id"] for e in first]
     d.process.send_signal(how)
     d.process.wait(PATIENCE_S)
@@ -153,7 +156,8 @@ def test_resume_across_a_restart(start, tmp_path, how):
         assert [e["id"] for e in events] == seen[5:]
         assert feed.next()["type"] == ("daemon.stopping" if how == signal.SIGTERM else "feed.gap")
         started = feed.next()
-        assert started["type"] == "daemon.started" and started["id"] > seen[-1] and ("detail" in started) == (how == signal.SIGKILL)
+        assert (started["type"] == "daemon.started" and started["id"] > seen[-1] and ("detail" in started)
+                == (how == signal.SIGKILL))
         assert feed.find("buffer.lost", session="default")["count"] == 10
         d.put("later", b"x").expect(201)
         assert feed.find("buffer.created")["buffer"] == "later"
@@ -212,13 +216,14 @@ def test_further_back_than_memory(start):
     assert [e["id"] for e in got] == ids
 
 
-# --- requests -------------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_page(daemon, session):
     check = interface(daemon).check
     daemon.put("x", b"1", session).expect(201)
-    until("the event is received", lambda: [e for e in page(daemon)["items"] if e.get("session") == session and "buffer" in e])
+    until("the event is received", lambda: [e for e in page(daemon)["items"] if e.get("session") == session
+                                            and "buffer" in e])
     reply = daemon.ask("GET", "/v1/feed?limit=2", None, JSON).expect(200)
     check("GET", "/v1/feed", reply)
     two = reply.json()
@@ -228,8 +233,9 @@ def test_a_page(daemon, session):
 
 
 @pytest.mark.parametrize("query, headers", [
-    ("?type=nothing.", {}), ("?type=", {}), ("?type=buffer.,x", {}), ("?after=x", {}), ("?after=-1", {}), ("?limit=5", {}),
-    ("?limit=0", JSON), ("?limit=1001", JSON), ("?unknown=1", {}), ("", {"Last-Event-ID": "x"}), ("", {"Last-Event-ID": ""})])
+    ("?type=nothing.", {}), ("?type=", {}), ("?type=buffer.,x", {}), ("?after=x", {}), ("?after=-1", {}),
+    ("?limit=5", {}), ("?limit=0", JSON), ("?limit=1001", JSON), ("?unknown=1", {}), ("", {"Last-Event-ID": "x"}),
+    ("", {"Last-Event-ID": ""})])
 def test_what_cannot_be_asked(daemon, query, headers):
     assert daemon.ask("GET", "/v1/feed" + query, None, headers).status == 400
 
@@ -244,8 +250,8 @@ def test_head_and_http_1_0(daemon, session):
 
 def test_tokens(start, tmp_path):
     def token(*args):
-        done = subprocess.run([binary(), "token", *args, "--state-dir", str(tmp_path)], capture_output=True, text=True, check=True,
-                              timeout=PATIENCE_S)
+        done = subprocess.run([binary(), "token", *args, "--state-dir", str(tmp_path)], capture_output=True, text=True,
+                              check=True, timeout=PATIENCE_S)
         return (done.stdout.split() or [""])[-1]
 
     every, mine = token("add", "all", "--scope", "write"), token("add", "mine", "--scope", "read", "--session", "mine")
@@ -271,7 +277,7 @@ def test_tokens(start, tmp_path):
         both.find("buffer.created", buffer="y")  # the other token's listener stays
 
 
-# --- bounds ---------------------------------------------------------------------------------------------------------------
+# --- bounds -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_limit_of_listeners(start):

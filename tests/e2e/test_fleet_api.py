@@ -1,4 +1,5 @@
-"""The interface of a fleet: without one, and with a real etcd and three nodes. Every answer is compared with the document."""
+"""The interface of a fleet: without one, and with a real etcd and three nodes. Every answer is compared with the
+document."""
 import json
 import os
 import re
@@ -41,7 +42,7 @@ def names(reply):
     return [x["name"] for x in reply.json()["items"]]
 
 
-# --- without a fleet ---------------------------------------------------------------------------------------------------------------------------
+# --- without a fleet --------------------------------------------------------------------------------------------------
 
 
 def test_without_a_fleet(start):
@@ -55,7 +56,8 @@ def test_without_a_fleet(start):
     ask(d, "POST", "/v1/sessions", {"name": "t", "on_partition": "stop"}).problem(400, "invalid_argument")
     ask(d, "GET", "/v1/sessions/none").problem(404, "session_not_found")
     ask(d, "GET", "/v1/sessions/s?via=1.1").problem(400, "unknown_parameter")
-    threads = {open(f"/proc/{d.process.pid}/task/{t}/comm").read().strip() for t in os.listdir(f"/proc/{d.process.pid}/task")}
+    threads = {open(f"/proc/{d.process.pid}/task/{t}/comm").read().strip()
+               for t in os.listdir(f"/proc/{d.process.pid}/task")}
     assert "gb-http" in threads and "gb-fleet" not in threads
     assert "gpubufd_fleet" not in d.ask("GET", "/metrics").expect(200).body.decode()
 
@@ -71,9 +73,11 @@ def test_without_a_fleet(start):
     (["--fleet", "etcd:http://127.0.0.1:1", "--fleet-cert", "x"], "go together"),
     (["--fleet", "etcd:http://127.0.0.1:1", "--advertise", "ftp://a:1"], "--advertise"),
     (["--fleet", "etcd:http://127.0.0.1:1", "--advertise", "http://a:1/path"], "--advertise"),
-    (["--fleet", "etcd:http://127.0.0.1:1", "--listen", "none", "--socket", "none", "--listen", "lan=0.0.0.0:0"], "--advertise lan=http")])
+    (["--fleet", "etcd:http://127.0.0.1:1", "--listen", "none", "--socket", "none", "--listen", "lan=0.0.0.0:0"],
+     "--advertise lan=http")])
 def test_options_are_checked_before_anything_is_opened(options, words, tmp_path):
-    d = Daemon("host", *options, state=str(tmp_path / "state"), listen=() if "--listen" in options else ("--listen", "127.0.0.1:0"), wait=False)
+    d = Daemon("host", *options, state=str(tmp_path / "state"),
+               listen=() if "--listen" in options else ("--listen", "127.0.0.1:0"), wait=False)
     try:
         assert d.process.wait(60) == 64 and words in d.log(), d.log()
         assert not (tmp_path / "state").exists()
@@ -81,7 +85,7 @@ def test_options_are_checked_before_anything_is_opened(options, words, tmp_path)
         d.clean()
 
 
-# --- three nodes -------------------------------------------------------------------------------------------------------------------------------
+# --- three nodes ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +105,8 @@ def nodes(fleet):
 def test_this_node_and_all(nodes):
     a, b, c = nodes
     me = ask(b, "GET", "/v1/fleet").expect(200).json()
-    assert (me["state"], me["fleet"], me["node"], me["why"], me["labels"], me["draining"]) == ("joined", "main", "b", None, {"site": "y"}, False)
+    assert (me["state"], me["fleet"], me["node"], me["why"], me["labels"],
+            me["draining"]) == ("joined", "main", "b", None, {"site": "y"}, False)
     assert me["urls"] == {"default": b.url("")} and me["cluster_id"]
     lists = [ask(d, "GET", "/v1/fleet/nodes").expect(200).json()["items"] for d in nodes]
     assert [n["name"] for n in lists[0]] == ["a", "b", "c"] and all(n["alive"] for n in lists[0])
@@ -135,7 +140,8 @@ def test_put_confirms_where_the_session_is(nodes):
     for asked in (body, {}):
         r = ask(b, "PUT", "/v1/sessions/put", asked).expect(307)
         assert r.headers["Location"].startswith(a.url("/v1/sessions/put?"))
-    assert ask(a, "PUT", "/v1/sessions/put", {"fleet": False}).problem(409, "session_exists")["detail"].endswith(": fleet")
+    assert ask(a, "PUT", "/v1/sessions/put", {"fleet": False}).problem(409, "session_exists")["detail"].endswith(
+        ": fleet")
     ask(a, "DELETE", "/v1/sessions/put").expect(204)
     until("it is forgotten", lambda: ask(b, "GET", "/v1/fleet/sessions/put").status == 404)
     ask(b, "PUT", "/v1/sessions/put", body).expect(201)
@@ -166,15 +172,17 @@ def test_nodes_that_put_the_same_at_once(nodes):
 
 def test_register_find_and_delete(nodes):
     a, b, _ = nodes
-    r = ask(a, "POST", "/v1/sessions", {"name": "reg", "fleet": True, "on_partition": "stop", "labels": {"k": "v"}, "quota": {"bytes": 4096}}).expect(201)
+    r = ask(a, "POST", "/v1/sessions", {"name": "reg", "fleet": True, "on_partition": "stop", "labels": {"k": "v"},
+                                        "quota": {"bytes": 4096}}).expect(201)
     assert r.json()["fleet"] == {"epoch": 1, "on_partition": "stop"} and r.headers["Gpubuf-Epoch"] == "1"
     for d in (a, b):
         where = ask(d, "GET", "/v1/fleet/sessions/reg").expect(200).json()
-        assert where == {"name": "reg", "node": "a", "epoch": 1, "on_partition": "stop", "labels": {"k": "v"}, "url": a.url("/v1/sessions/reg"),
-                         "owner_alive": True, "absent_s": 0, "stale": False}
+        assert where == {"name": "reg", "node": "a", "epoch": 1, "on_partition": "stop", "labels": {"k": "v"},
+                         "url": a.url("/v1/sessions/reg"), "owner_alive": True, "absent_s": 0, "stale": False}
     assert ask(a, "GET", "/v1/sessions/reg").expect(200).headers["Gpubuf-Epoch"] == "1"
     assert "Gpubuf-Epoch" not in ask(a, "GET", "/v1/sessions/default").headers
-    entry = next(x for x in ask(b, "GET", "/v1/fleet/sessions?node=a").expect(200).json()["items"] if x["name"] == "reg")
+    entry = next(x for x in ask(b, "GET", "/v1/fleet/sessions?node=a").expect(200).json()["items"]
+                 if x["name"] == "reg")
     assert entry["quota"] == {"bytes": 4096} and entry["node"] == "a"
     for body in ({"name": "reg", "fleet": True}, {"name": "reg"}):
         r = ask(b, "POST", "/v1/sessions", body)
@@ -212,8 +220,10 @@ def test_pages_and_refusals(nodes):
     for query in ("limit=0", "node=%2F", "cursor=%2F", "prefix=%2F", "prefix=page&cursor=a"):
         assert ask(a, "GET", "/v1/fleet/sessions?" + query).status == 400
     ask(a, "GET", "/v1/fleet/sessions/%2F").problem(400, "invalid_name")
-    ask(a, "POST", "/v1/sessions", {"name": "n", "fleet": True, "on_partition": "maybe"}).problem(400, "invalid_argument")
-    ask(a, "POST", "/v1/sessions", {"name": "n", "fleet": True, "labels": {"k": "v" * 1100}}).problem(400, "invalid_argument")
+    ask(a, "POST", "/v1/sessions", {"name": "n", "fleet": True,
+                                    "on_partition": "maybe"}).problem(400, "invalid_argument")
+    ask(a, "POST", "/v1/sessions", {"name": "n", "fleet": True,
+                                    "labels": {"k": "v" * 1100}}).problem(400, "invalid_argument")
     for i in range(3):
         ask(b, "DELETE", f"/v1/sessions/page{i}").expect(204)
 
@@ -242,7 +252,8 @@ def test_every_operation_of_a_session_is_redirected(elsewhere):
         assert reply.status == 307, (op.method, op.route, reply)
         assert op.method == "HEAD" or reply.json() == {"node": "a", "url": reply.headers["Location"], "epoch": 1}
         assert reply.headers["Location"] == a.url(target) + ("&" if "?" in target else "?") + "via=1.1"
-        assert (reply.headers["Gpubuf-Owner"], reply.headers["Gpubuf-Epoch"], reply.headers["Cache-Control"]) == ("a", "1", "no-store")
+        assert (reply.headers["Gpubuf-Owner"], reply.headers["Gpubuf-Epoch"],
+                reply.headers["Cache-Control"]) == ("a", "1", "no-store")
         count += 1
     assert count > 50 and isinstance(described, type(interface(a)))
 
@@ -254,7 +265,8 @@ def test_every_operation_of_a_session_is_superseded(elsewhere):
     asked = [op for op in operations(a) if op.route.startswith("/v1/sessions/{session}")]
     for epoch, op in enumerate(asked, 2):
         reply = op.told(a, op.path(session="stale"), [f"Gpubuf-Epoch: {epoch}"])
-        assert reply.status == 409 and (op.method == "HEAD" or reply.problem(409, "superseded")["epoch"] == 1), (op.method, op.route, reply)
+        assert reply.status == 409 and (op.method == "HEAD" or reply.problem(409, "superseded")["epoch"]
+                                        == 1), (op.method, op.route, reply)
     assert len(asked) > 50
     until("it was denied", lambda: ask(a, "DELETE", "/v1/sessions/stale").status == 204)
 
@@ -273,7 +285,8 @@ def test_bytes_through_another_node(elsewhere):
     assert by_url(a, "GET", got.headers["Location"]).body == data[7:16]
     head = ask(c, "HEAD", target)
     assert head.status == 307 and head.headers["Location"]
-    before = int(re.search(r"^gpubufd_fleet_redirects_total (\d+)", b.ask("GET", "/metrics").expect(200).body.decode(), re.M).group(1))
+    before = int(re.search(r"^gpubufd_fleet_redirects_total (\d+)", b.ask("GET", "/metrics").expect(200).body.decode(),
+                           re.M).group(1))
     assert before >= 1
 
 
@@ -292,14 +305,17 @@ def test_via(elsewhere):
 
 def test_place(nodes):
     a, b, c = nodes
-    r = ask(b, "POST", "/v1/fleet/sessions", {"name": "put", "select": {"site": "x"}, "quota": {"bytes": 1 << 20}, "on_partition": "stop"}).expect(201)
+    r = ask(b, "POST", "/v1/fleet/sessions", {"name": "put", "select": {"site": "x"}, "quota": {"bytes": 1 << 20},
+                                              "on_partition": "stop"}).expect(201)
     made = r.json()
-    assert made["node"] == "a" == r.headers["Gpubuf-Owner"] and made["url"] == a.url("/v1/sessions/put") == r.headers["Location"]
+    assert (made["node"] == "a" == r.headers["Gpubuf-Owner"] and made["url"] == a.url("/v1/sessions/put")
+            == r.headers["Location"])
     assert made["fleet"] == {"epoch": 1, "on_partition": "stop"} and made["quota"]["bytes"] == 1 << 20
     r = ask(c, "POST", "/v1/fleet/sessions", {"name": "put"})
     r.problem(409, "session_exists")
     assert r.headers["Location"] == a.url("/v1/sessions/put")
-    assert "site" in ask(c, "POST", "/v1/fleet/sessions", {"name": "q", "select": {"site": "z"}}).problem(507, "no_node_fits")["detail"] or True
+    assert "site" in ask(c, "POST", "/v1/fleet/sessions",
+                         {"name": "q", "select": {"site": "z"}}).problem(507, "no_node_fits")["detail"] or True
     ask(c, "POST", "/v1/fleet/sessions", {"name": "q", "quota": {"bytes": 1 << 40}}).problem(507, "no_node_fits")
     ask(c, "POST", "/v1/fleet/sessions", {"name": "q", "priority": -1}).expect(400)
     ask(c, "POST", "/v1/fleet/sessions", {"name": "q", "select": []}).expect(400)
@@ -320,7 +336,8 @@ def test_a_key_under_way(nodes):
     body = json.dumps({"name": "locked", "select": {"site": "x"}}).encode()
     with c.raw() as first, c.raw() as second:
         for r in (first, second):
-            r.request("POST", "/v1/fleet/sessions", ["Content-Type: application/json", f"Content-Length: {len(body)}", "Idempotency-Key: locked"], body)
+            r.request("POST", "/v1/fleet/sessions", ["Content-Type: application/json", f"Content-Length: {len(body)}",
+                                                     "Idempotency-Key: locked"], body)
         heard = select.select([first.sock, second.sock], [], [], PATIENCE_S)[0]
         early, late = (first, second) if first.sock in heard else (second, first)
         reply = early.reply()
@@ -362,7 +379,7 @@ def test_stats(nodes):
         d.ask("DELETE", "/v1/sessions/default/buffers/sum").expect(204)
 
 
-# --- tokens ------------------------------------------------------------------------------------------------------------------------------------
+# --- tokens -----------------------------------------------------------------------------------------------------------
 
 
 def test_tickets(fleet, tmp_path):
@@ -388,18 +405,21 @@ def test_tickets(fleet, tmp_path):
     by_url(q, "PUT", url, b"abc").expect(201)
     url = ask(p, "GET", target, secret=secrets["read"]).expect(307).headers["Location"]
     assert by_url(q, "GET", url).expect(200).body == b"abc"
-    forged = [url[:-1] + ("A" if url[-1] != "A" else "B"), url.replace("/x/data", "/y/data"), url.replace("via=1.1", "via=1.2"),
-              url.replace("via=1.1", "offset=1&via=1.1"), re.sub("ticket=.*", "ticket=", url), re.sub("ticket=.*", "ticket=nonsense", url)]
+    forged = [url[:-1] + ("A" if url[-1] != "A" else "B"), url.replace("/x/data", "/y/data"),
+              url.replace("via=1.1", "via=1.2"), url.replace("via=1.1", "offset=1&via=1.1"),
+              re.sub("ticket=.*", "ticket=", url), re.sub("ticket=.*", "ticket=nonsense", url)]
     for false in forged:
         by_url(q, "GET", false).problem(401, "ticket_invalid")
     by_url(q, "DELETE", url.replace("/data", "")).problem(401, "ticket_invalid")
     by_url(p, "GET", url.replace(q.url(""), p.url(""))).problem(401, "ticket_invalid")  # it is for the other node
     ask(q, "GET", target).problem(401, "unauthenticated")
     # What the token of the first node may not do, its ticket may not either.
-    url = ask(p, "GET", "/v1/sessions/held/buffers/x?attributes=true", secret=secrets["read"]).expect(307).headers["Location"]
+    url = ask(p, "GET", "/v1/sessions/held/buffers/x?attributes=true",
+              secret=secrets["read"]).expect(307).headers["Location"]
     by_url(q, "GET", url).problem(403, "forbidden")
     # A token with a prefix gives no ticket; one that is bound to this session does, for this session.
-    assert "ticket" not in ask(p, "PUT", DATA.format("held", "pre1"), b"abc", secret=secrets["prefix"]).expect(307).headers["Location"]
+    assert "ticket" not in ask(p, "PUT", DATA.format("held", "pre1"), b"abc",
+                               secret=secrets["prefix"]).expect(307).headers["Location"]
     url = ask(p, "PUT", target, b"abcd", secret=secrets["bound"]).expect(307).headers["Location"]
     by_url(q, "PUT", url, b"abcd").expect(200)
     copy = "/v1/sessions/held/buffers/y/copy"
@@ -428,7 +448,7 @@ def test_tickets(fleet, tmp_path):
         ask(a, "DELETE", f"/v1/fleet/nodes/{name}").expect(204)
 
 
-# --- networks ----------------------------------------------------------------------------------------------------------------------------------
+# --- networks ---------------------------------------------------------------------------------------------------------
 
 
 def test_networks(fleet, tmp_path):
@@ -457,7 +477,7 @@ class Address:
         self.tcp = tcp
 
 
-# --- what is not there -------------------------------------------------------------------------------------------------------------------------
+# --- what is not there ------------------------------------------------------------------------------------------------
 
 
 def test_an_absent_node(fleet, nodes):
@@ -468,9 +488,11 @@ def test_an_absent_node(fleet, nodes):
     d.kill()
     fleet.nodes.pop("gone").clean()
     until("its lease has run out", lambda: not ask(a, "GET", "/v1/fleet/nodes/gone").json()["alive"])
-    r = until("it counts as absent", lambda: (lambda x: x if x.status == 503 else None)(ask(a, "GET", "/v1/sessions/lost")))
+    r = until("it counts as absent", lambda: (lambda x: x if x.status == 503
+                                              else None)(ask(a, "GET", "/v1/sessions/lost")))
     p = r.problem(503, "owner_absent")
-    assert (p["node"], p["epoch"], p["on_partition"]) == ("gone", 1, "serve") and p["absent_s"] >= 0 and r.headers["Retry-After"] == "10"
+    assert ((p["node"], p["epoch"], p["on_partition"]) == ("gone", 1, "serve") and p["absent_s"] >= 0
+            and r.headers["Retry-After"] == "10")
     assert ask(a, "GET", "/v1/fleet/sessions/lost").expect(200).json()["owner_alive"] is False
     assert {"node": "gone", "why": "not alive"} in ask(a, "GET", "/v1/fleet/stats").json()["missing"]
     assert "gone" in [t["labels"]["node"] for t in ask(a, "GET", "/v1/fleet/targets").json()]
@@ -489,10 +511,12 @@ def test_a_silent_directory():
             ask(a, "POST", "/v1/sessions", {"name": name, "fleet": True}).expect(201)
         ask(b, "GET", "/v1/sessions/known").expect(307)
         f.etcd.kill()
-        r = until("a look-up fails", lambda: (lambda x: x if x.status == 503 else None)(ask(b, "GET", "/v1/sessions/kept")))
+        r = until("a look-up fails", lambda: (lambda x: x if x.status == 503
+                                              else None)(ask(b, "GET", "/v1/sessions/kept")))
         assert r.problem(503, "directory_unavailable") and r.headers["Retry-After"] == "5"
         for op in operations(b):
-            if op.route.startswith("/v1/fleet/") and not op.route.endswith(("/copies", "/{op}")):  # the latter is a hub's
+            # the latter is a hub's
+            if op.route.startswith("/v1/fleet/") and not op.route.endswith(("/copies", "/{op}")):
                 reply = op.told(b, op.path(session="none", node="none"))
                 assert reply.status == 503, (op.method, op.route, reply)
         assert ask(b, "GET", "/v1/sessions/known").status == 307  # remembered
@@ -512,7 +536,8 @@ def test_a_silent_directory():
         until("it is forgotten", lambda: "kept" not in names(ask(b, "GET", "/v1/fleet/sessions")))
         assert "known" in names(ask(b, "GET", "/v1/fleet/sessions"))
         assert a.data("x", "known").body == b"abc"
-        types = until("the last event is in the log", lambda: (lambda t: t if t.count("fleet.joined") == 2 else None)(events(a)))
+        types = until("the last event is in the log", lambda: (lambda t: t if t.count("fleet.joined") == 2
+                                                               else None)(events(a)))
         assert types[0] == "fleet.joined" and set(types) & {"fleet.alone", "fleet.expired"}
     finally:
         f.stop()

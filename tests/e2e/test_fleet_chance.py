@@ -1,6 +1,6 @@
-"""Three nodes to which things happen at random, and clients that write at any of them: whatever came to pass, no client that knows of a new
-owner is served by an old one, none that stops is an owner beside another, and in the end each session has one owner and all that was
-acknowledged is there."""
+"""Three nodes to which things happen at random, and clients that write at any of them: whatever came to pass, no client
+that knows of a new owner is served by an old one, none that stops is an owner beside another, and in the end each
+session has one owner and all that was acknowledged is there."""
 import random
 import signal
 
@@ -93,13 +93,15 @@ class Chance:
     def make(self):
         if node := self.node("up"):
             name = self.name()
-            reply = self.fleet.ask(node, "POST", "/v1/sessions", {"name": name, "fleet": True, "on_partition": of(name)})
+            reply = self.fleet.ask(node, "POST", "/v1/sessions", {"name": name, "fleet": True,
+                                                                  "on_partition": of(name)})
             if reply.status == 201:
                 self.ledger.taken[name] = (next(self.ledger.moments), node)
 
     def step(self):
         what = self.random.choices(
-            [self.write, self.hide, self.show, self.sleep, self.wake, self.kill, self.start, self.expire, self.take, self.bury, self.make],
+            [self.write, self.hide, self.show, self.sleep, self.wake, self.kill, self.start, self.expire, self.take,
+             self.bury, self.make],
             [30, 3, 2, 2, 4, 1, 3, 2, 8, 1, 2])[0]
         self.done.append((what.__name__, dict(self.are)))
         what()

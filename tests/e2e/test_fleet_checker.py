@@ -1,6 +1,6 @@
-"""Three nodes and etcd, to which things happen at random: etcd is killed, saved and restored, nodes are killed and cut off from it, sessions
-are moved, deleted and made by several at once; while clients write and read through every node. Whatever came to pass, there is one owner at
-a time, no read is stale, and no acknowledged write is lost.
+"""Three nodes and etcd, to which things happen at random: etcd is killed, saved and restored, nodes are killed and cut
+off from it, sessions are moved, deleted and made by several at once; while clients write and read through every node.
+Whatever came to pass, there is one owner at a time, no read is stale, and no acknowledged write is lost.
 
 GB_E2E_CHECKER_S=3600 lets it run for that long, GB_E2E_CHECKER_SEED=N begins with that seed."""
 import http.client
@@ -28,7 +28,7 @@ PATIENCE_S = 5  # of a client
 pytestmark = [pytest.mark.once, pytest.mark.timeout(LONG_S + 300)]
 
 
-# --- clients ------------------------------------------------------------------------------------------------------------
+# --- clients ----------------------------------------------------------------------------------------------------------
 
 
 class Clients:
@@ -37,7 +37,8 @@ class Clients:
     def __init__(self, fleet, history, names, seed):
         self.fleet, self.history, self.names = fleet, history, names
         self.ended, self.problems, self.acknowledged = threading.Event(), [], 0
-        self.threads = [threading.Thread(target=self.run, args=(node, kind, seed), daemon=True) for node in NODES for kind in ("write", "read")]
+        self.threads = [threading.Thread(target=self.run, args=(node, kind, seed), daemon=True) for node in NODES
+                        for kind in ("write", "read")]
         for thread in self.threads:
             thread.start()
 
@@ -70,7 +71,8 @@ class Clients:
         return self.ask(op, "POST", f"/v1/fleet/sessions/{op.name}/move", json.dumps({"to": more["to"]}).encode())
 
     def ask(self, op, method, target, body=None):
-        """Follows redirects. An answer that did not come may have been one of success; a connection that was refused was none."""
+        """Follows redirects. An answer that did not come may have been one of success; a connection that was refused
+        was none."""
         if not self.fleet.daemons[op.via].addresses:  # it is being started
             return op
         at = self.fleet.daemons[op.via].tcp
@@ -115,11 +117,12 @@ class Clients:
         op.ended = time.monotonic()
 
 
-EXPECTED = {"session_exists", "owner_unknown", "owner_absent", "owner_uncertain", "directory_unavailable", "superseded", "session_moving",
-            "node_unreachable", "buffer_busy", "saturated", "node_alive", "source_unreachable", "invalid_argument", "draining"}
+EXPECTED = {"session_exists", "owner_unknown", "owner_absent", "owner_uncertain", "directory_unavailable", "superseded",
+            "session_moving", "node_unreachable", "buffer_busy", "saturated", "node_alive", "source_unreachable",
+            "invalid_argument", "draining"}
 
 
-# --- what happens -------------------------------------------------------------------------------------------------------
+# --- what happens -----------------------------------------------------------------------------------------------------
 
 
 class Round:
@@ -153,8 +156,8 @@ class Round:
 
     def step(self):
         what = self.random.choices(
-            [self.go_on, self.save, self.copy, self.restore, self.kill_etcd, self.kill, self.start, self.cut, self.mend, self.move, self.delete,
-             self.make, self.expire, self.join], [12, 3, 2, 5, 2, 3, 6, 4, 8, 8, 3, 6, 2, 8])[0]
+            [self.go_on, self.save, self.copy, self.restore, self.kill_etcd, self.kill, self.start, self.cut, self.mend,
+             self.move, self.delete, self.make, self.expire, self.join], [12, 3, 2, 5, 2, 3, 6, 4, 8, 8, 3, 6, 2, 8])[0]
         if (what == self.mend and not self.node("cut")) or (what == self.start and not self.node("down")):
             return self.step()
         self.say(f"{what.__name__} {self.are}")
@@ -178,7 +181,8 @@ class Round:
         return clients
 
     def make_at(self, node, name):
-        return until("the session is made", lambda: (op := self.operate("make", name, node, on_partition=self.names[name])).done and op)
+        return until("the session is made",
+                     lambda: (op := self.operate("make", name, node, on_partition=self.names[name])).done and op)
 
     def move(self):
         to, name = self.node("up"), self.random.choice(list(self.names))
@@ -193,7 +197,8 @@ class Round:
     def make(self):
         """By all nodes that are up, at the same time."""
         name = self.random.choice(list(self.names))
-        threads = [threading.Thread(target=lambda n=n: self.say(f"  {self.operate('make', name, n, on_partition=self.names[name])}"))
+        threads = [threading.Thread(target=lambda n=n:
+                                    self.say(f"  {self.operate('make', name, n, on_partition=self.names[name])}"))
                    for n, state in self.are.items() if state == "up"]
         for thread in threads:
             thread.start()
@@ -232,7 +237,8 @@ class Round:
     def expire(self):
         """Until the leases of those that are away have run out."""
         away = {n for n, state in self.are.items() if state != "up"}
-        until("leases have run out", lambda: not away & {n for n in self.fleet.etcd.read("alive") if self.fleet.to_etcd[n].mode != "deaf"})
+        until("leases have run out", lambda: not away & {n for n in self.fleet.etcd.read("alive")
+                                                         if self.fleet.to_etcd[n].mode != "deaf"})
 
     def join(self):
         """Until those that are up have joined."""
@@ -298,8 +304,9 @@ class Round:
     def check(self):
         for name, on in self.names.items():
             if found := list(self.history.wrong(name, on == "serve")):
-                raise AssertionError(f"{len(found)} of {name}, {len(self.history.of[name])} operations\n" + "\n".join(found[:5]) + "\n" +
-                                     self.history.around(name, "\n".join(found[:5])) + f"\naway: {dict(self.history.away)}, restores: "
+                raise AssertionError(f"{len(found)} of {name}, {len(self.history.of[name])} operations\n"
+                                     + "\n".join(found[:5]) + "\n" + self.history.around(name, "\n".join(found[:5]))
+                                     + f"\naway: {dict(self.history.away)}, restores: "
                                      f"{self.history.restores}")
 
 
@@ -323,19 +330,21 @@ def test_random_restores_moves_and_kills(tmp_path_factory):
                 shutil.rmtree(folder)
             operations += sum(map(len, one.history.of.values()))
             acknowledged += one.clients.acknowledged
-            print(f"seed {seed}: {operations} operations, {acknowledged} acknowledged writes, {turns} rounds", flush=True)
+            print(f"seed {seed}: {operations} operations, {acknowledged} acknowledged writes, {turns} rounds",
+                  flush=True)
             seed += 1
     finally:
         if fleet:
             fleet.end()
 
 
-# --- the checker itself -------------------------------------------------------------------------------------------------
+# --- the checker itself -----------------------------------------------------------------------------------------------
 
 
 def op(kind, begun, ended, value=None, node="a", epoch=1, done=True, saw=None, maybe=False):
     made = Op(kind, "s", node, value)
-    made.begun, made.ended, made.done, made.saw, made.node, made.epoch, made.maybe = begun, ended, done, saw, node, epoch, maybe
+    made.begun, made.ended, made.done, made.saw, made.node, made.epoch, made.maybe = (begun, ended, done, saw, node,
+                                                                                      epoch, maybe)
     return made
 
 
@@ -370,8 +379,8 @@ def test_the_checker_finds(what, ops):
 
 def test_what_is_not_promised():
     history = History()
-    history.of["s"] = [MADE, op("write", 1, 2, 1), op("make", 5, 6, node="b"), op("write", 7, 8, 2, node="b"), op("write", 9, 10, 3),
-                       op("read", 11, 12, 2, saw="value", node="b")]
+    history.of["s"] = [MADE, op("write", 1, 2, 1), op("make", 5, 6, node="b"), op("write", 7, 8, 2, node="b"),
+                       op("write", 9, 10, 3), op("read", 11, 12, 2, saw="value", node="b")]
     assert list(history.wrong("s", True))
     history.restores, history.away = [3], {"a": [[2.5, 20]], "b": []}
     assert not list(history.wrong("s", True))

@@ -1,4 +1,5 @@
-"""gpubuf and the Python package within a fleet, against nodes that answer as gpubufd does: redirects, tickets, look-ups, refusals."""
+"""gpubuf and the Python package within a fleet, against nodes that answer as gpubufd does: redirects, tickets,
+look-ups, refusals."""
 import json
 import os
 import ssl
@@ -33,7 +34,7 @@ def asked(node):
 DATA = "/v1/sessions/s/buffers/x/data"
 
 
-# --- redirects ----------------------------------------------------------------------------------------------------------
+# --- redirects --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [5, 5 << 20])
@@ -96,7 +97,8 @@ def test_a_circle_ends(fleet):
     try:
         Cli(fleet["a"].url, "s")("sessions", "show", "s").expect(FAILED)
         assert len(fleet["a"].requests) == len(fleet["b"].requests) == 2
-        with gpubuf.Client(fleet["a"].url, session="s") as client, pytest.raises(gpubuf.OwnerUnknown, match="more than 3 times"):
+        with gpubuf.Client(fleet["a"].url, session="s") as client, pytest.raises(gpubuf.OwnerUnknown,
+                                                                                 match="more than 3 times"):
             client.sessions.get()
     finally:
         other.stop()
@@ -152,7 +154,7 @@ def test_no_redirect_leads_out_of_tls(certified, first, follows):
         fleet.stop()
 
 
-# --- gpubuf fleet -------------------------------------------------------------------------------------------------------
+# --- gpubuf fleet -----------------------------------------------------------------------------------------------------
 
 
 def test_nodes_and_sessions_as_tables(fleet):
@@ -173,12 +175,15 @@ def test_nodes_and_sessions_as_tables(fleet):
 def test_where_and_place(fleet):
     cli = Cli(fleet["a"].url)
     row, = cli("fleet", "where", "s").expect().table()
-    assert (row["SESSION"], row["NODE"], row["OWNER"], row["URL"]) == ("s", "b", "alive", fleet["b"].url + "/v1/sessions/s")
+    assert (row["SESSION"], row["NODE"], row["OWNER"], row["URL"]) == ("s", "b", "alive",
+                                                                       fleet["b"].url + "/v1/sessions/s")
     assert cli("fleet", "where", "s", "-q").expect().out == fleet["b"].url + "/v1/sessions/s\n"
     cli("fleet", "where", "none").expect(NOT_FOUND)
-    row, = cli("fleet", "place", "t", "--select", "site=y", "--max-bytes", "1M", "--labels", "job=1", "--on-partition", "stop").expect().table()
+    row, = cli("fleet", "place", "t", "--select", "site=y", "--max-bytes", "1M", "--labels", "job=1", "--on-partition",
+               "stop").expect().table()
     assert (row["SESSION"], row["NODE"]) == ("t", "c")
-    assert fleet.placed == [{"name": "t", "quota": {"bytes": 1 << 20}, "labels": {"job": "1"}, "select": {"site": "y"}, "on_partition": "stop"}]
+    assert fleet.placed == [{"name": "t", "quota": {"bytes": 1 << 20}, "labels": {"job": "1"}, "select": {"site": "y"},
+                             "on_partition": "stop"}]
     cli("fleet", "place", "t", "--select", "site=y").expect(FAILED)
     assert "other labels" in cli("fleet", "place", "u", "--select", "site=z").expect(FAILED).err
     cli("fleet", "place", "u", "--select", "site").expect(USAGE)
@@ -208,7 +213,8 @@ def test_stats_and_targets(fleet):
     assert cli("fleet", "targets").expect().json() == cli.json("fleet", "targets") != []
 
 
-@pytest.mark.parametrize("words", [["bad"], ["where"], ["where", "a", "b"], ["nodes", "a"], ["drain"], ["init"], ["take"], ["rm", "a", "b"]])
+@pytest.mark.parametrize("words", [["bad"], ["where"], ["where", "a", "b"], ["nodes", "a"], ["drain"], ["init"],
+                                   ["take"], ["rm", "a", "b"]])
 def test_words_that_are_none(fleet, words):
     Cli(fleet["a"].url)("fleet", *words).expect(USAGE)
     assert fleet["a"].requests == []
@@ -220,7 +226,7 @@ def test_completion_knows_nodes_and_sessions(fleet):
     assert cli("complete", "--", "fleet", "where", "").expect().out.split() == ["a", "b", "c", "s"]
 
 
-# --- GPUBUF_FLEET -------------------------------------------------------------------------------------------------------
+# --- GPUBUF_FLEET -----------------------------------------------------------------------------------------------------
 
 
 def test_commands_go_straight_to_the_owner(fleet):
@@ -269,7 +275,7 @@ def test_hosts_of_the_fleet(fleet):
     assert cli("--hosts", "@", "ls").expect(SOME_HOSTS).out.splitlines()[-1].startswith("c: failed: ")
 
 
-# --- gpubuf.Fleet -------------------------------------------------------------------------------------------------------
+# --- gpubuf.Fleet -----------------------------------------------------------------------------------------------------
 
 
 def test_python_lists_and_places(fleet, monkeypatch):
@@ -336,7 +342,8 @@ def test_a_client_of_a_session_with_a_token_of_one_node(guarded):
 def test_curl_follows_too(guarded, tmp_path):
     """What doc/fleet.md says of curl holds for the nodes of these tests."""
     (tmp_path / "x").write_bytes(b"abc")
-    run = subprocess.run(["curl", "-sSfL", "-T", tmp_path / "x", "-H", "Authorization: Bearer gpb_a", guarded["a"].url + DATA],
+    run = subprocess.run(["curl", "-sSfL", "-T", tmp_path / "x", "-H", "Authorization: Bearer gpb_a", guarded["a"].url
+                          + DATA],
                          capture_output=True, timeout=PATIENCE_S)
     assert run.returncode == 0, run.stderr
     assert guarded["b"].data == {("s", "x"): b"abc"}

@@ -1,4 +1,5 @@
-"""Nodes whose clocks are an hour apart: leases do not notice, and tickets are good, since each node learns by the directory how wrong it is."""
+"""Nodes whose clocks are an hour apart: leases do not notice, and tickets are good, since each node learns by the
+directory how wrong it is."""
 import glob
 import os
 import subprocess
@@ -30,7 +31,8 @@ def fleet():
 
 
 def test_each_knows_how_wrong_it_is(fleet):
-    assert [round(metric(fleet[node].client(fleet.tokens[node]), "gpubufd_fleet_clock_offset_seconds") / HOUR_S) for node in "abc"] == [1, 1, 0]
+    assert [round(metric(fleet[node].client(fleet.tokens[node]), "gpubufd_fleet_clock_offset_seconds") / HOUR_S)
+            for node in "abc"] == [1, 1, 0]
 
 
 @pytest.mark.parametrize("asked, owner", ["ab", "ba", "ac", "ca", "bc", "cb"])
@@ -39,7 +41,8 @@ def test_redirects_and_tickets_work(fleet, tmp_path, asked, owner):
     fleet.make(owner, session)
     (tmp_path / "x").write_bytes(b"abc")
     run = subprocess.run(["curl", "-sSfL", "--max-time", str(PATIENCE_S), "-T", tmp_path / "x", "-H",
-                          f"Authorization: Bearer {fleet.tokens[asked]}", fleet[asked].url(DATA.format(session, "x"))], capture_output=True)
+                          f"Authorization: Bearer {fleet.tokens[asked]}", fleet[asked].url(DATA.format(session, "x"))],
+                         capture_output=True)
     assert run.returncode == 0, run.stderr
     assert fleet.ask(owner, "GET", DATA.format(session, "x")).expect(200).body == b"abc"
     assert all(n["alive"] for n in fleet.ask(asked, "GET", "/v1/fleet/nodes").expect(200).json()["items"])

@@ -1,4 +1,5 @@
-"""Copies of sealed buffers at other nodes: who gets them, what they are good for, and that no name ever means two things."""
+"""Copies of sealed buffers at other nodes: who gets them, what they are good for, and that no name ever means two
+things."""
 import hashlib
 import os
 import signal
@@ -122,7 +123,8 @@ def test_pools_change_beside_copies(fleet, session):  # noqa: F811
 
 def test_what_is_refused(fleet, session):  # noqa: F811
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "replicas": 1}).problem(400, "invalid_argument")
-    fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True, "replicas": 9}).problem(400, "invalid_argument")
+    fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True,
+                                            "replicas": 9}).problem(400, "invalid_argument")
     fleet.ask("a", "PATCH", "/v1/sessions/default", {"replicas": 1}).problem(400, "invalid_argument")
     fleet.ask("a", "POST", "/v1/fleet/copies", {}).problem(400, "invalid_argument")
     for body in ({}, {"step": "end"}, {"step": "begin", "node": "b"}, {"step": "begin", "number": 1}):
@@ -141,9 +143,11 @@ def test_what_a_holder_says(fleet, session):  # noqa: F811
     say = f"/v1/fleet/sessions/{session}/copies"
     begun = fleet.ask("a", "POST", say, {"step": "begin", **listed}).expect(200).json()
     assert begun["edition"] > 0
-    fleet.ask("a", "POST", say, {"step": "done", **listed, "edition": begun["edition"], "buffers": 1, "bytes": 3, "problem": "x"}).expect(200)
+    fleet.ask("a", "POST", say, {"step": "done", **listed, "edition": begun["edition"], "buffers": 1, "bytes": 3,
+                                 "problem": "x"}).expect(200)
     assert holders(fleet, "a", session)[one]["problem"] == "x"
-    fleet.ask("a", "POST", say, {"step": "begin", "node": one, "number": listed["number"] + 1}).problem(409, "superseded")
+    fleet.ask("a", "POST", say, {"step": "begin", "node": one, "number": listed["number"]
+                                 + 1}).problem(409, "superseded")
     fleet.ask(one, "POST", "/v1/fleet/copies", {"session": session}).expect(200)
     settled(fleet, "a", session, 1, 1)
     fleet.ask("a", "GET", COPIES.format("none")).problem(404, "session_not_found")
@@ -177,7 +181,8 @@ def test_copies_give_way(session):  # noqa: F811
         put(fleet, "a", session, "x", bytes(40 << 20))
         assert settled(fleet, "a", session, 1, 1) == ["b"]
         fleet.ask("b", "PUT", DATA.format("default", "own"), bytes(60 << 20)).expect(201)
-        copies = until("the copies have given way", lambda: (c := kept(fleet, "b")[session]) and c["buffers"] == 0 and c)
+        copies = until("the copies have given way", lambda: (c := kept(fleet, "b")[session]) and c["buffers"] == 0
+                       and c)
         assert "wanted for something else" in copies["problem"]
         until("the owner knows", lambda: holders(fleet, "a", session)["b"]["problem"])
     finally:
@@ -196,7 +201,7 @@ def test_other_zones_come_first(session):  # noqa: F811
         fleet.end()
 
 
-# --- while the owner is away --------------------------------------------------------------------------------------------
+# --- while the owner is away ------------------------------------------------------------------------------------------
 
 
 def follow(fleet, at, method, target, headers=None):
@@ -217,7 +222,8 @@ def test_sealed_bytes_are_served_while_the_owner_is_away(fleet, session):  # noq
     put(fleet, "a", session, "x", body)
     put(fleet, "a", session, "open", b"changes", seal=False)
     (one,) = settled(fleet, "a", session, 1, 1)
-    digest = fleet.ask("a", "GET", DATA.format(session, "x"), headers={"Want-Repr-Digest": "sha-256=1"}).expect(200).headers["Repr-Digest"]
+    digest = fleet.ask("a", "GET", DATA.format(session, "x"),
+                       headers={"Want-Repr-Digest": "sha-256=1"}).expect(200).headers["Repr-Digest"]
     away(fleet, "a")
     for at in "bcd":
         reply, by = follow(fleet, at, "GET", DATA.format(session, "x"), {"Want-Repr-Digest": "sha-256=1"})
@@ -230,7 +236,8 @@ def test_sealed_bytes_are_served_while_the_owner_is_away(fleet, session):  # noq
         assert head.expect(200).headers["Content-Length"] == "300000"
         record, _ = follow(fleet, at, "GET", f"/v1/sessions/{session}/buffers/x")
         assert record.expect(200).json()["sealed"] is True
-        for method, target in (("GET", DATA.format(session, "open")), ("PUT", DATA.format(session, "x")), ("GET", "/v1/sessions/" + session)):
+        for method, target in (("GET", DATA.format(session, "open")), ("PUT", DATA.format(session, "x")),
+                               ("GET", "/v1/sessions/" + session)):
             reply, _ = follow(fleet, at, method, target)
             assert reply.problem(503, "owner_absent")["node"] == "a"
     # No node takes over a session that does not say so.
@@ -270,7 +277,7 @@ def test_a_directory_that_forgot_the_holders(fleet, session):  # noqa: F811
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- names --------------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_name_is_given_again_when_the_copies_are_gone(fleet, session):  # noqa: F811
@@ -289,7 +296,8 @@ def test_a_name_is_given_again_when_the_copies_are_gone(fleet, session):  # noqa
         fleet.ask("a", "DELETE", f"/v1/sessions/{session}/buffers/x").expect(204)
         for _ in range(3):
             fleet.ask("a", "PUT", DATA.format(session, "x"), b"third").problem(409, "copies_remain")
-            fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers", {"name": "x", "bytes": 8}).problem(409, "copies_remain")
+            fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers",
+                      {"name": "x", "bytes": 8}).problem(409, "copies_remain")
         fleet.ask("a", "PUT", DATA.format(session, "other"), b"is free").expect(201)
     finally:
         pid.send_signal(signal.SIGCONT)
@@ -317,30 +325,34 @@ def test_names_after_a_restart_of_the_owner(fleet, session):  # noqa: F811
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- taken over ---------------------------------------------------------------------------------------------------------
+# --- taken over -------------------------------------------------------------------------------------------------------
 
 
 def test_a_session_is_taken_over_by_a_holder(fleet, session):  # noqa: F811
     S = "/v1/sessions/" + session
-    fleet.make("a", session, replicas=2, on_partition="stop", failover_after_s=TTL_S + 1, labels={"k": "v"}, quota={"bytes": 1 << 24})
+    fleet.make("a", session, replicas=2, on_partition="stop", failover_after_s=TTL_S + 1, labels={"k": "v"},
+               quota={"bytes": 1 << 24})
     body = os.urandom(1 << 20)
     put(fleet, "a", session, "x", body)
     put(fleet, "a", session, "open", b"changes", seal=False)
     names = settled(fleet, "a", session, 2, 1)
     fleet.kill("a")
-    owner = until("it has a new owner", lambda: (r := fleet.etcd.read("sessions")[session])["node"] != "a" and r["node"], within(12 + PATIENCE_S))
+    owner = until("it has a new owner", lambda: (r := fleet.etcd.read("sessions")[session])["node"] != "a"
+                  and r["node"], within(12 + PATIENCE_S))
     assert owner in names
     record = fleet.etcd.read("sessions")[session]
     assert record["epoch"] == 2 and owner not in [h["node"] for h in record.get("holders", [])]
     until("it is served", lambda: fleet.ask(owner, "GET", S).status == 200)
     now = fleet.ask(owner, "GET", S).json()
-    assert now["labels"] == {"k": "v"} and now["quota"]["bytes"] == 1 << 24 and now["fleet"]["failover_after_s"] == TTL_S + 1
+    assert (now["labels"] == {"k": "v"} and now["quota"]["bytes"] == 1 << 24 and now["fleet"]["failover_after_s"]
+            == TTL_S + 1)
     assert fleet.ask(owner, "GET", DATA.format(session, "x")).expect(200).body == body
     fleet.ask(owner, "GET", DATA.format(session, "open")).problem(410, "content_lost")
     until("names are free", lambda: fleet.ask(owner, "PUT", DATA.format(session, "new"), b"x").status in (200, 201))
     fleet.ask(owner, "PUT", DATA.format(session, "open"), b"again").expect(200)
     back(fleet, "a")
-    until("it is set aside", lambda: session + ".superseded-1" in [s["name"] for s in fleet.ask("a", "GET", "/v1/sessions").json()["items"]])
+    until("it is set aside", lambda: session + ".superseded-1"
+          in [s["name"] for s in fleet.ask("a", "GET", "/v1/sessions").json()["items"]])
     assert fleet.ask("a", "GET", DATA.format(session, "x")).status == 307
     settled(fleet, owner, session, 2, 1)
     fleet.ask(owner, "DELETE", S).expect(204)
@@ -353,11 +365,13 @@ def test_an_owner_that_slept(fleet, session):  # noqa: F811
     settled(fleet, "a", session, 1, 1)
     fleet["a"].process.send_signal(signal.SIGSTOP)
     try:
-        owner = until("it has a new owner", lambda: (r := fleet.etcd.read("sessions")[session])["node"] != "a" and r["node"])
+        owner = until("it has a new owner", lambda: (r := fleet.etcd.read("sessions")[session])["node"] != "a"
+                      and r["node"])
     finally:
         fleet["a"].process.send_signal(signal.SIGCONT)
     assert fleet.ask("a", "PUT", DATA.format(session, "y"), b"late").status in (307, 409, 503)
-    until("it is set aside", lambda: session + ".superseded-1" in [s["name"] for s in fleet.ask("a", "GET", "/v1/sessions").json()["items"]])
+    until("it is set aside", lambda: session + ".superseded-1"
+          in [s["name"] for s in fleet.ask("a", "GET", "/v1/sessions").json()["items"]])
     assert fleet.ask(owner, "GET", DATA.format(session, "x")).expect(200).body == b"sealed"
     fleet.ask(owner, "DELETE", "/v1/sessions/" + session).expect(204)
 
@@ -371,7 +385,8 @@ def test_an_owner_that_lives_is_not_replaced(session):
         put(fleet, "a", session, "x", b"sealed")
         (one,) = settled(fleet, "a", session, 1, 1)
         fleet.to_etcd["a"].set("cut")
-        copies = until("the holder has asked it", lambda: (c := kept(fleet, one)[session]) and "answers" in (c["problem"] or "") and c)
+        copies = until("the holder has asked it", lambda: (c := kept(fleet, one)[session]) and "answers"
+                       in (c["problem"] or "") and c)
         assert copies["local"] and fleet.etcd.read("sessions")[session]["node"] == "a"
         fleet.to_etcd["a"].set("pass")
         fleet.joined()
@@ -424,5 +439,6 @@ def test_a_move_keeps_the_copies_elsewhere(fleet, session):  # noqa: F811
     fleet.ask(one, "POST", f"/v1/fleet/sessions/{session}/move", {"to": one}).expect(200)
     (other,) = settled(fleet, one, session, 1, 1)
     assert other != one
-    assert hashlib.sha256(fleet.ask(one, "GET", DATA.format(session, "x")).body).digest() == hashlib.sha256(body).digest()
+    assert (hashlib.sha256(fleet.ask(one, "GET", DATA.format(session, "x")).body).digest()
+            == hashlib.sha256(body).digest())
     fleet.ask(one, "DELETE", "/v1/sessions/" + session).expect(204)

@@ -1,5 +1,5 @@
-"""A takeover, a deletion and a return that are cut at each of their requests to the directory: in the end each session has one owner, and
-what was acknowledged is there."""
+"""A takeover, a deletion and a return that are cut at each of their requests to the directory: in the end each session
+has one owner, and what was acknowledged is there."""
 import threading
 
 import pytest
@@ -71,7 +71,8 @@ def revive(fleet, name):  # noqa: F811
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_takeover_is_cut(fleet, ledger, session, harm):  # noqa: F811
-    """Whatever its client has heard, it can be repeated until the node has the session, and the former owner keeps what it had."""
+    """Whatever its client has heard, it can be repeated until the node has the session, and the former owner keeps what
+    it had."""
     names = {step: f"{session}.{step}" for step in STEPS}
     for s in names.values():
         fleet.make("b", s)
@@ -88,7 +89,8 @@ def test_a_takeover_is_cut(fleet, ledger, session, harm):  # noqa: F811
         again = until("the node has it", lambda s=s: (r := ledger.takes("a", s)).status != 503 and r)
         assert again.status == 201 or again.problem(409, "session_exists"), (step, again)
         assert reply is None or reply.status != 201 or again.problem(409, "session_exists")
-        until("they agree on it", lambda s=s: fleet.records().get(s, {}).get("epoch") == fleet.registered_at("a").get(s))
+        until("they agree on it", lambda s=s: fleet.records().get(s, {}).get("epoch")
+              == fleet.registered_at("a").get(s))
     heal(fleet)
     for s in names.values():
         until("the former owner has it, or has set it aside", lambda s=s: (aside(s) in fleet.superseded_at("b")) != (
@@ -159,4 +161,5 @@ def test_registering_again_is_cut(fleet, ledger, session, harm):  # noqa: F811
     fleet.to_etcd["b"].set("pass")
     cut.end()
     revive(fleet, "b")
-    until("both say the same", lambda: session in fleet.records() and fleet.registered_at("b")[session] == fleet.records()[session]["epoch"] > 1)
+    until("both say the same", lambda: session in fleet.records() and fleet.registered_at("b")[session]
+          == fleet.records()[session]["epoch"] > 1)

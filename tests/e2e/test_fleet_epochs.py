@@ -1,5 +1,5 @@
-"""gpubuf and the Python package send the epochs of a fleet's sessions along, and find the owner again when one was superseded; nodes answer as
-gpubufd does."""
+"""gpubuf and the Python package send the epochs of a fleet's sessions along, and find the owner again when one was
+superseded; nodes answer as gpubufd does."""
 import re
 import socket
 import threading
@@ -30,14 +30,15 @@ def moved(fleet):
 
 def carried(node):
     """(method, path, epoch) of the requests for s."""
-    return [(r.method, r.path, r.headers.get("Gpubuf-Epoch")) for r in node.requests if r.path.startswith("/v1/sessions/s")]
+    return [(r.method, r.path, r.headers.get("Gpubuf-Epoch")) for r in node.requests
+            if r.path.startswith("/v1/sessions/s")]
 
 
 def cli_of(fleet, **more):
     return Cli(None, "s", GPUBUF_FLEET=fleet["a"].url, **more)
 
 
-# --- gpubuf -------------------------------------------------------------------------------------------------------------
+# --- gpubuf -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_command_carries_the_epoch_of_its_look_up(fleet):
@@ -54,8 +55,9 @@ def test_a_redirect_tells_the_epoch(fleet):
     assert carried(fleet["b"]) == [("PUT", DATA, "3")] and fleet["b"].data == {}
 
 
-@pytest.mark.parametrize("words, method", [(["put", "FILE", "x", "--raw"], "PUT"), (["get", "x", "-", "--raw"], "GET"), (["rm", "x"], "DELETE"),
-                                           (["load", "x"], "POST"), (["call", "GET", "/v1/sessions/s"], "GET"), (["ls"], "GET")])
+@pytest.mark.parametrize("words, method", [(["put", "FILE", "x", "--raw"], "PUT"), (["get", "x", "-", "--raw"], "GET"),
+                                           (["rm", "x"], "DELETE"), (["load", "x"], "POST"),
+                                           (["call", "GET", "/v1/sessions/s"], "GET"), (["ls"], "GET")])
 def test_the_owner_is_found_again(moved, tmp_path, words, method):
     (tmp_path / "x").write_bytes(b"abc")
     moved["c"].data["s", "x"] = b"new"
@@ -86,7 +88,8 @@ def test_what_was_read_of_a_pipe_is_not_sent_to_another(moved, late, size):
     """A short pipe is kept until it is answered, and can be sent again."""
     moved["b"].late = late
     lost, data = late and size > 3, bytes(range(1, 4)) * (size // 3)
-    cli_of(moved)("put", "-", "x", "--dtype", "uint8", "--shape", len(data), "--raw", input=data).expect(FAILED if lost else DONE)
+    cli_of(moved)("put", "-", "x", "--dtype", "uint8", "--shape", len(data), "--raw",
+                  input=data).expect(FAILED if lost else DONE)
     assert len(carried(moved["b"])) == 1 and moved["c"].data == ({} if lost else {("s", "x"): data})
 
 
@@ -110,7 +113,7 @@ def test_an_owner_that_is_uncertain_is_asked_again(fleet):
     assert len(carried(fleet["b"])) == 5
 
 
-# --- gpubuf fleet take, rm ----------------------------------------------------------------------------------------------
+# --- gpubuf fleet take, rm --------------------------------------------------------------------------------------------
 
 
 def test_take(fleet):
@@ -120,7 +123,8 @@ def test_take(fleet):
     cli("fleet", "take", "s", "--force").expect(FAILED)
     cli("fleet", "take", "none", "--force").expect(NOT_FOUND)
     fleet["b"].stop()
-    assert cli("fleet", "take", "s", "--force").expect().out == f"session s is at {fleet['c'].url}, at epoch 2, and empty\n"
+    assert (cli("fleet", "take", "s", "--force").expect().out == f"session s is at {fleet['c'].url}, at epoch 2, and "
+            "empty\n")
     assert fleet.sessions["s"] is fleet["c"]
     fleet.sessions["s"] = fleet["b"]
     assert cli.json("fleet", "take", "s", "--force")["fleet"]["epoch"] == 3
@@ -136,7 +140,7 @@ def test_rm(fleet):
     cli("fleet", "rm", "s", "--force").expect(NOT_FOUND)
 
 
-# --- gpubuf fleet init --rebuild ----------------------------------------------------------------------------------------
+# --- gpubuf fleet init --rebuild --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -183,10 +187,11 @@ def test_rebuild_needs_a_uuid_that_all_agree_on(fleet, etcd):
     assert "is no uuid" in rebuild(fleet, etcd, "--uuid", UUID + "0").expect(USAGE).err
     assert Cli()("fleet", "init", "--etcd", etcd.url, "--fleet-name", "other", "--uuid", UUID).expect(USAGE).err
     rebuild(fleet, etcd, "--uuid", OTHER, "--fleet-name", "other", GPUBUF_FLEET="").expect()
-    assert Cli().json("fleet", "init", "--etcd", etcd.url, "--fleet-name", "other") == {"uuid": OTHER, "schema": 1, "fleet": "other", "made": False}
+    assert Cli().json("fleet", "init", "--etcd", etcd.url, "--fleet-name", "other") == {"uuid": OTHER, "schema": 1,
+                                                                                        "fleet": "other", "made": False}
 
 
-# --- Python -------------------------------------------------------------------------------------------------------------
+# --- Python -----------------------------------------------------------------------------------------------------------
 
 
 def test_python_carries_the_highest_epoch(fleet):
@@ -194,7 +199,8 @@ def test_python_carries_the_highest_epoch(fleet):
     with gpubuf.Client(fleet["a"].url, session="s") as client:
         client.put("x", numpy.arange(3, dtype="uint8"))
         client.get("x")
-        assert [e for _, _, e in carried(fleet["a"])] == [None, "3"] and [e for _, _, e in carried(fleet["b"])] == ["3", "3"]
+        assert ([e for _, _, e in carried(fleet["a"])] == [None, "3"] and [e for _, _, e in carried(fleet["b"])]
+                == ["3", "3"])
         fleet.epochs["s"] = 2
         client.get("x")
         client.get("x")
@@ -229,13 +235,15 @@ def test_python_remembers_a_bounded_number():
     for i in range(100):
         epochs.rise(f"s{i}", i + 1)
         epochs.fields("/v1/sessions/s0/buffers")
-    assert epochs.fields("/v1/sessions/s0") == {"Gpubuf-Epoch": "1"} and epochs.fields("/v1/sessions/s50?a=b") == {"Gpubuf-Epoch": "51"}
+    assert (epochs.fields("/v1/sessions/s0") == {"Gpubuf-Epoch": "1"} and epochs.fields("/v1/sessions/s50?a=b")
+            == {"Gpubuf-Epoch": "51"})
     assert epochs.fields("/v1/sessions/s36") == {} and epochs.fields("/v1/sessions/s99/") == {"Gpubuf-Epoch": "100"}
     assert epochs.fields("/v1/fleet/sessions/s0") == epochs.fields("/v1/sessions") == epochs.fields("/v1") == {}
     assert epochs.fields("/v1/sessions/s0", {"gpubuf-epoch": "9"}) == {"gpubuf-epoch": "9"}
     epochs.made("s0", 2)
     epochs.made("s99", 1)
-    assert epochs.fields("/v1/sessions/s0") == {"Gpubuf-Epoch": "2"} and epochs.fields("/v1/sessions/s99") == {"Gpubuf-Epoch": "1"}
+    assert (epochs.fields("/v1/sessions/s0") == {"Gpubuf-Epoch": "2"} and epochs.fields("/v1/sessions/s99")
+            == {"Gpubuf-Epoch": "1"})
 
 
 def test_a_mapping_of_python_carries_it(tmp_path):
@@ -249,7 +257,8 @@ def test_a_mapping_of_python_carries_it(tmp_path):
                 asked.append(b"".join(iter(lines.readline, b"\r\n")))
                 length = int(re.search(rb"Content-Length: (\d+)", asked[-1])[1])
                 lines.read(length)
-                connection.sendall(b"HTTP/1.1 409 Conflict\r\nGpubuf-Epoch: 6\r\nContent-Length: %d\r\n\r\n" % len(document) + document)
+                connection.sendall(b"HTTP/1.1 409 Conflict\r\nGpubuf-Epoch: 6\r\nContent-Length: %d\r\n\r\n"
+                                   % len(document) + document)
 
     with socket.socket(socket.AF_UNIX) as listener, gpubuf.Client(socket=path, session="s") as client:
         listener.bind(path)

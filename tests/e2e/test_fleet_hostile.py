@@ -24,7 +24,8 @@ class Directory:
 
     def ask(self, what, **texts):
         body = json.dumps({k: base64.b64encode(v.encode()).decode() for k, v in texts.items()}).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/v3/kv/{what}", body, method="POST"), timeout=PATIENCE_S).close()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/v3/kv/{what}", body, method="POST"),
+                               timeout=PATIENCE_S).close()
 
     def put(self, key, value):
         self.keys.append(key)
@@ -36,7 +37,8 @@ class Directory:
 
     def node(self, name, url, **more):
         self.put("alive/" + name, {"uuid": "77", "incarnation": 5, "state": "ready", "free": [GIB], "committed": [0]})
-        self.put("nodes/" + name, {"uuid": "77", "urls": {"default": url}, "devices": [{"uuid": "u", "name": "n", "bytes": GIB}], **more})
+        self.put("nodes/" + name, {"uuid": "77", "urls": {"default": url},
+                                   "devices": [{"uuid": "u", "name": "n", "bytes": GIB}], **more})
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def owned(nodes):
     a.ask("DELETE", "/v1/sessions/owned").expect(204)
 
 
-# --- records -----------------------------------------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
 def test_keys_that_are_no_names_hide_no_sessions(nodes, directory, owned):
@@ -96,8 +98,8 @@ def test_long_records_do_not_silence_the_directory(nodes, directory, owned):
     b.ask("GET", owned).expect(307)
 
 
-@pytest.mark.parametrize("url", ["ftp://h", "file:///etc/passwd", "http://u:p@h", "http://h\r\nX: y", "http://h/?x", "http://h/#x", "http://h\\@x", "//h",
-                                 "http://"])
+@pytest.mark.parametrize("url", ["ftp://h", "file:///etc/passwd", "http://u:p@h", "http://h\r\nX: y", "http://h/?x",
+                                 "http://h/#x", "http://h\\@x", "//h", "http://"])
 def test_a_node_with_a_url_that_is_none(nodes, directory, url):
     directory.node("evil", url)
     directory.put("sessions/evils", {"node": "evil", "epoch": 3, "claim": "x", "on_partition": "serve"})
@@ -107,7 +109,8 @@ def test_a_node_with_a_url_that_is_none(nodes, directory, url):
     assert len(nodes[1].ask("GET", "/v1/fleet/targets").expect(200).json()) == 2
 
 
-@pytest.mark.parametrize("record", ["", "{", "[]", "null", "[" * 3000, '{"node":"a\\r\\nX: y","epoch":1,"claim":"x","on_partition":"serve"}',
+@pytest.mark.parametrize("record", ["", "{", "[]", "null", "[" * 3000, '{"node":"a\\r\\nX: '
+                                    'y","epoch":1,"claim":"x","on_partition":"serve"}',
                                     '{"node":"a","epoch":18446744073709551616,"claim":"x","on_partition":"serve"}'])
 def test_a_session_whose_record_is_none(nodes, directory, owned, record):
     directory.put("sessions/bad", record)
@@ -125,7 +128,7 @@ def test_labels_that_prometheus_refuses(nodes, directory):
     assert nodes[0].ask("GET", "/v1/fleet/nodes/odd").expect(200).json()["labels"] == labels
 
 
-# --- nodes that are none -----------------------------------------------------------------------------------------------------------------------
+# --- nodes that are none ----------------------------------------------------------------------------------------------
 
 
 class Other(ThreadingHTTPServer):
@@ -153,7 +156,8 @@ class Other(ThreadingHTTPServer):
         self.thread.start()
 
     def says(self, status, body=b"", *headers):
-        lines = [f"HTTP/1.1 {status} x", *headers, *([] if status in (101, 204, 304) else [f"Content-Length: {len(body)}"]), "", ""]
+        lines = [f"HTTP/1.1 {status} x", *headers, *([] if status in (101, 204, 304)
+                                                     else [f"Content-Length: {len(body)}"]), "", ""]
         self.answer = lambda out: out.write("\r\n".join(lines).encode() + body)
 
 
@@ -167,8 +171,9 @@ def other(directory):
     server.server_close()
 
 
-@pytest.mark.parametrize("status, body", [(200, b"<html>"), (204, b""), (304, b""), (307, b""), (101, b"x"), (999, b"x"), (400, b"<html>\0\xff"),
-                                          (401, b""), (409, b"{}"), (500, b"[" * 3000)])
+@pytest.mark.parametrize("status, body", [(200, b"<html>"), (204, b""), (304, b""), (307, b""), (101, b"x"),
+                                          (999, b"x"), (400, b"<html>\0\xff"), (401, b""), (409, b"{}"),
+                                          (500, b"[" * 3000)])
 def test_what_is_no_answer_of_a_node_is_not_passed_on(nodes, other, status, body):
     other.says(status, body, "Location: http://127.0.0.1:1/")
     reply = nodes[0].ask("POST", "/v1/fleet/sessions", {"name": "s", "select": {"site": "other"}})
@@ -191,7 +196,8 @@ def test_a_node_that_redirects_a_move_has_given_the_session_away(nodes, other, d
 
 def test_a_refusal_is_passed_on(nodes, other):
     other.says(403, b'{"code":"forbidden"}')
-    assert nodes[0].ask("POST", "/v1/fleet/sessions", {"name": "s", "select": {"site": "other"}}).expect(403).json() == {"code": "forbidden"}
+    assert (nodes[0].ask("POST", "/v1/fleet/sessions", {"name": "s", "select": {"site": "other"}}).expect(403).json()
+            == {"code": "forbidden"})
 
 
 def endless(out):
@@ -226,7 +232,7 @@ def test_a_node_that_never_ends(nodes, other, answer):
     assert nodes[0].rss_anon() < 64 << 20
 
 
-# --- tickets -----------------------------------------------------------------------------------------------------------------------------------
+# --- tickets ----------------------------------------------------------------------------------------------------------
 
 LONG = "n" * 128
 
@@ -259,13 +265,16 @@ def test_a_ticket_is_for_one_request(guarded):
     q.ask("PUT", target, b"abc").expect(201)
     for method in ("GET", "HEAD", "POST", "PATCH"):
         assert q.ask(method, target, headers={"X-HTTP-Method-Override": "PUT"}).status in (401, 404, 405)
-    for other in (path.replace("held", "%68eld"), path.replace("held", "Held"), path.replace("/x/", "/y/"), path.replace("/x/", "/x%2F/")):
+    for other in (path.replace("held", "%68eld"), path.replace("held", "Held"), path.replace("/x/", "/y/"),
+                  path.replace("/x/", "/x%2F/")):
         q.ask("PUT", f"{other}?{query}", b"abc").problem(401, "ticket_invalid")
-    for other in (path.replace("/buffers", "//buffers"), path.replace("/x/", "/./x/"), path.replace("/x/", "/y/../x/"), path.replace("/buffers", "%2Fbuffers"),
-                  path + "/", path + ";a", path + "#"):
+    for other in (path.replace("/buffers", "//buffers"), path.replace("/x/", "/./x/"), path.replace("/x/", "/y/../x/"),
+                  path.replace("/buffers", "%2Fbuffers"), path + "/", path + ";a", path + "#"):
         q.ask("PUT", f"{other}?{query}", b"abc").problem(404, "no_route")
-    for changed in (f"ticket={ticket}", f"via=1.2&ticket={ticket}", f"append=true&{query}", f"via=1.1%26append=true&ticket={ticket}", query + "=", query + "%20",
-                    f"via=1.1&ticket={ticket[:-1]}", f"via=1.1&ticket=.{ticket}", "via=1.1&ticket=" + "." * 3, "via=1.1&ticket=" + "A" * 4000):
+    for changed in (f"ticket={ticket}", f"via=1.2&ticket={ticket}", f"append=true&{query}",
+                    f"via=1.1%26append=true&ticket={ticket}", query + "=", query + "%20",
+                    f"via=1.1&ticket={ticket[:-1]}", f"via=1.1&ticket=.{ticket}", "via=1.1&ticket=" + "." * 3,
+                    "via=1.1&ticket=" + "A" * 4000):
         q.ask("PUT", f"{path}?{changed}", b"abc").problem(401, "ticket_invalid")
     for twice in (f"{query}&ticket={ticket}", f"{query}&%74icket={ticket}", f"{query}&via=1.1"):
         q.ask("PUT", f"{path}?{twice}", b"abc").problem(400, "malformed_request")
@@ -282,7 +291,8 @@ def test_a_key_is_the_same_through_another_node(guarded):
     p, q, secrets = guarded
     body, key = {"name": "keyed", "bytes": 64}, {"Idempotency-Key": "once"}
     targets = [by_ticket(p, q, "POST", "/v1/sessions/held/buffers", secrets["write"], body, key)]
-    until("the next ticket is another", lambda: targets.append(by_ticket(p, q, "POST", "/v1/sessions/held/buffers", secrets["write"], body, key)) or
+    until("the next ticket is another", lambda: targets.append(by_ticket(p, q, "POST", "/v1/sessions/held/buffers",
+                                                                         secrets["write"], body, key)) or
           targets[-1] != targets[0])
     made = q.ask("POST", targets[0], body, key).expect(201)
     again = q.ask("POST", targets[-1], body, key).expect(201)

@@ -44,7 +44,7 @@ def ordered(reply, order, session=None, node="n"):
     assert reply.expect(202).json() == {"node": node, "order": order, "session": session}
 
 
-# --- being there --------------------------------------------------------------------------------------------------------
+# --- being there ------------------------------------------------------------------------------------------------------
 
 
 def test_a_node_that_none_can_reach(fleet):
@@ -53,7 +53,8 @@ def test_a_node_that_none_can_reach(fleet):
     assert there["n"]["urls"] == {} and there["m"]["urls"] == {"default": fleet.url("m")}
     assert fleet.nodes("n").keys() == fleet.nodes("m").keys() == there.keys()
     for at in "an":
-        assert [t["labels"]["node"] for t in fleet.ask(at, "GET", "/v1/fleet/targets").expect(200).json()] == list("ahkm")
+        assert ([t["labels"]["node"] for t in fleet.ask(at, "GET", "/v1/fleet/targets").expect(200).json()]
+                == list("ahkm"))
     stats = fleet.ask("a", "GET", "/v1/fleet/stats").expect(200).json()
     assert [n["node"] for n in stats["nodes"]] == list("ahkm") and [m["node"] for m in stats["missing"]] == ["n"]
     fleet.stays("m", "n")
@@ -62,7 +63,8 @@ def test_a_node_that_none_can_reach(fleet):
 def test_no_session_is_placed_there(fleet, session):
     reply = fleet.ask("a", "POST", "/v1/fleet/sessions", {"name": session, "select": {"site": "n"}})
     reply.problem(507, "no_node_fits")
-    placed = [fleet.ask("hkma"[i % 4], "POST", "/v1/fleet/sessions", {"name": f"{session}.{i}"}).expect(201).json() for i in range(10)]
+    placed = [fleet.ask("hkma"[i % 4], "POST", "/v1/fleet/sessions", {"name": f"{session}.{i}"}).expect(201).json()
+              for i in range(10)]
     assert "n" not in {p["node"] for p in placed}
     moved, _ = fleet.follow("a", "POST", MOVE.format(placed[0]["name"]), {})
     assert moved.expect(200).json()["node"] not in ("n", placed[0]["node"])
@@ -77,8 +79,9 @@ def test_a_session_that_it_has(fleet, session):
     S = "/v1/sessions/" + session
     fleet.ask("n", "PUT", DATA.format(session, "x"), b"abc").expect(201)
     for at in "ahm":
-        for method, target, body in (("GET", S, None), ("GET", DATA.format(session, "x"), None), ("PUT", DATA.format(session, "x"), b"x"),
-                                     ("DELETE", S, None), ("POST", S + "/buffers", {"name": "y", "bytes": 8})):
+        for method, target, body in (("GET", S, None), ("GET", DATA.format(session, "x"), None),
+                                     ("PUT", DATA.format(session, "x"), b"x"), ("DELETE", S, None),
+                                     ("POST", S + "/buffers", {"name": "y", "bytes": 8})):
             unreachable(fleet.ask(at, method, target, body))
         assert fleet.ask(at, "GET", "/v1/fleet/sessions/" + session).expect(200).json()["node"] == "n"
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True}).expect(409)
@@ -90,7 +93,7 @@ def test_a_session_that_it_has(fleet, session):
     fleet.ask("m", "DELETE", S + ".m").expect(204)
 
 
-# --- orders -------------------------------------------------------------------------------------------------------------
+# --- orders -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", "ahm")
@@ -109,8 +112,9 @@ def test_drained_by_an_order(fleet, at):
 
 def test_orders_that_are_none(fleet):
     """They are taken out, and nothing is done."""
-    for i, record in enumerate(({}, [], {"op": "explode"}, {"op": "move"}, {"op": "move", "session": "none"}, {"op": "hold", "session": "none"},
-                                {"op": "drain", "session": 1}, {"op": "x" * 5000}, "")):
+    for i, record in enumerate(({}, [], {"op": "explode"}, {"op": "move"}, {"op": "move", "session": "none"},
+                                {"op": "hold", "session": "none"}, {"op": "drain", "session": 1}, {"op": "x" * 5000},
+                                "")):
         fleet.etcd.put(f"ctl/n/{i}", record)
     fleet.etcd.put("ctl/n/sub/key", {"op": "undrain"})
     until("all are taken out", lambda: not fleet.etcd.read("ctl"))
@@ -144,7 +148,7 @@ def test_a_node_that_is_forgotten_has_no_orders(fleet):
     assert fleet.nodes()["n"]["draining"] is False
 
 
-# --- moves --------------------------------------------------------------------------------------------------------------
+# --- moves ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_session_comes_by_an_order_and_stays(fleet, session):
@@ -186,7 +190,7 @@ def test_an_order_that_cannot_be_followed(fleet, session):
     until("the order is taken out", lambda: not fleet.etcd.read("ctl"))
 
 
-# --- copies -------------------------------------------------------------------------------------------------------------
+# --- copies -----------------------------------------------------------------------------------------------------------
 
 
 def test_copies_are_kept_there(fleet, session):
@@ -240,7 +244,7 @@ def test_it_takes_over_when_told(fleet, session):
     fleet.ask("n", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- a node that can be reached, and knows hubs alone -------------------------------------------------------------------
+# --- a node that can be reached, and knows hubs alone -----------------------------------------------------------------
 
 
 def test_all_else_is_as_with_etcd(fleet, session):
@@ -248,7 +252,8 @@ def test_all_else_is_as_with_etcd(fleet, session):
     put(fleet, "m", session, "x", b"abc")
     assert settled(fleet, "m", session, 1, 1) == ["n"]
     for at in "ahkn":
-        assert fleet.ask(at, "GET", DATA.format(session, "x")).expect(307).headers["Location"].startswith(fleet.url("m"))
+        assert fleet.ask(at, "GET", DATA.format(session, "x")).expect(307).headers["Location"].startswith(
+            fleet.url("m"))
     reply, by = fleet.follow("m", "POST", MOVE.format(session), {"to": "a"})
     assert by == "a" and reply.expect(200).json()["epoch"] == 2
     assert settled(fleet, "a", session, 1, 1) == ["n"]
@@ -268,8 +273,10 @@ def test_tenants(fleet, session):
     made = {"fleet": True, "tenant": session}
     for at, name, bytes in (("m", ".1", 4), ("n", ".2", 6)):
         fleet.ask(at, "POST", "/v1/sessions", {"name": session + name, "quota": {"bytes": bytes}, **made}).expect(201)
-    fleet.ask("a", "POST", "/v1/sessions", {"name": session + ".3", "quota": {"bytes": 1}, **made}).problem(507, "tenant_quota_exceeded")
-    fleet.ask("n", "POST", "/v1/sessions", {"name": session + ".3", "quota": {"bytes": 1}, **made}).problem(507, "tenant_quota_exceeded")
+    fleet.ask("a", "POST", "/v1/sessions", {"name": session + ".3", "quota": {"bytes": 1},
+                                            **made}).problem(507, "tenant_quota_exceeded")
+    fleet.ask("n", "POST", "/v1/sessions", {"name": session + ".3", "quota": {"bytes": 1},
+                                            **made}).problem(507, "tenant_quota_exceeded")
     assert fleet.ask("n", "GET", "/v1/fleet/tenants/" + session).expect(200).json()["used_bytes"] == 10
     for at, name in (("m", ".1"), ("n", ".2")):
         fleet.ask(at, "DELETE", "/v1/sessions/" + session + name).expect(204)
@@ -278,7 +285,8 @@ def test_tenants(fleet, session):
 
 
 def test_many_sessions(fleet, session):
-    """More than a page of them, and than a transaction has operations: what a node asks for as it restarts passes as well."""
+    """More than a page of them, and than a transaction has operations: what a node asks for as it restarts passes as
+    well."""
     for i in range(140):
         fleet.make("m", f"{session}.{i:03}")
     assert len([s for s in fleet.records() if s.startswith(session)]) == 140
@@ -303,19 +311,21 @@ def test_the_command_line(fleet, session):
     until("it is draining", lambda: fleet.nodes()["n"]["draining"])
     cli("fleet", "undrain", "n").expect()
     until("it takes sessions again", lambda: not fleet.nodes()["n"]["draining"])
-    assert cli("fleet", "move", session, "--node", "n").expect().out == f"node n, which has no address, is told to bring session {session}\n"
+    assert (cli("fleet", "move", session, "--node", "n").expect().out == "node n, which has no address, is told to "
+            f"bring session {session}\n")
     until("it has come", lambda: fleet.etcd.read("sessions")[session]["node"] == "n")
     assert cli.json("fleet", "where", session)["node"] == "n"
     assert 'the node "n"' in cli("fleet", "move", session, "--node", "m").expect(FAILED).err
     until("it is served", lambda: fleet.ask("n", "DELETE", "/v1/sessions/" + session).status == 204)
 
 
-# --- hubs that end ------------------------------------------------------------------------------------------------------
+# --- hubs that end ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hub", "hk")
 def test_a_hub_that_ends(fleet, session, hub):
-    """Each of the two, so that it is once the one that was asked: the nodes continue by the other, and have never been without their leases."""
+    """Each of the two, so that it is once the one that was asked: the nodes continue by the other, and have never been
+    without their leases."""
     fleet.make("n", session, on_partition="stop")
     before = {name: fleet.ask(name, "GET", "/v1/fleet").json()["incarnation"] for name in "mn"}
     since = {name: fleet.ask(name, "GET", "/v1/fleet").json() for name in "mn"}
@@ -350,13 +360,15 @@ def test_no_hub_is_left(fleet, session):
         until("its lease may have run out", lambda stops=stops, name=name: fleet.ask(name, "GET", stops).status == 503)
         for method in ("GET", "DELETE"):
             fleet.ask(name, method, stops).problem(503, "owner_uncertain")
-        fleet.ask(name, "POST", "/v1/sessions", {"name": session + ".more", "fleet": True}).problem(503, "directory_unavailable")
+        fleet.ask(name, "POST", "/v1/sessions", {"name": session + ".more",
+                                                 "fleet": True}).problem(503, "directory_unavailable")
         fleet.ask(name, "GET", "/v1/sessions/none").problem(503, "directory_unavailable")
     assert fleet.state("a") == "joined"
     fleet.start("k")
     fleet.joined("mn")
     for name in "mn":
-        until("it serves", lambda name=name: fleet.ask(name, "GET", f"/v1/sessions/{session}.{name}.stop").status == 200)
+        until("it serves", lambda name=name: fleet.ask(name, "GET", f"/v1/sessions/{session}.{name}.stop").status
+              == 200)
         assert fleet.registered_at(name) == {f"{session}.{name}": 1, f"{session}.{name}.stop": 1}
         assert fleet.ask(name, "GET", DATA.format(f"{session}.{name}", "x")).body == b"new"
         for of in ("", ".stop"):
@@ -380,7 +392,8 @@ def test_etcd_is_away(fleet):
 def test_a_hub_that_is_told_to_stop(fleet):
     """Those that wait there are answered, and it ends; its nodes continue by the other."""
     replies = []
-    threads = [threading.Thread(target=lambda i=i: replies.append(fleet.ask("h", "POST", ASK.format("wait", f"w{i}"), {"wait_ms": 30000})))
+    threads = [threading.Thread(target=lambda i=i: replies.append(fleet.ask("h", "POST", ASK.format("wait", f"w{i}"),
+                                                                            {"wait_ms": 30000})))
                for i in range(5)]
     at_once = fleet.ask("h", "POST", ASK.format("wait", "w"), {"wait_ms": 2000}).expect(200).json()
     for thread in threads:
@@ -400,7 +413,7 @@ def test_a_hub_that_is_told_to_stop(fleet):
     fleet.stays("m", "n")
 
 
-# --- two of one name ----------------------------------------------------------------------------------------------------
+# --- two of one name --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["a copied folder", "another folder"])
@@ -412,7 +425,8 @@ def test_two_of_one_name_at_different_hubs(tmp_path, copied):
             fleet.kill("x")
         fleet.states["y"] = str(tmp_path / "state")
         if copied:
-            shutil.copytree(fleet.states["x"], fleet.states["y"], ignore=shutil.ignore_patterns("listen", "lock", "*.sock"))
+            shutil.copytree(fleet.states["x"], fleet.states["y"],
+                            ignore=shutil.ignore_patterns("listen", "lock", "*.sock"))
             until("the lease has run out", lambda: "x" not in fleet.etcd.read("alive"))
             fleet.launch("x")
         else:
@@ -420,7 +434,8 @@ def test_two_of_one_name_at_different_hubs(tmp_path, copied):
         fleet.launch("y", "x")
         fleet.ready("x")
         fleet.ready("y")
-        until("one has joined, and the other knows", lambda: sorted([fleet.state("x"), fleet.state("y")]) == ["duplicate", "joined"])
+        until("one has joined, and the other knows", lambda: sorted([fleet.state("x"), fleet.state("y")])
+              == ["duplicate", "joined"])
         joined = next(n for n in "xy" if fleet.state(n) == "joined")
         first = fleet.ask(joined, "GET", "/v1/fleet").json()["incarnation"]
         fleet.stays(joined)

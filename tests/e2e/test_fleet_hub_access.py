@@ -20,19 +20,21 @@ GRANT_S = 600
 
 
 class Guarded(Hubs):
-    """h is a hub with tokens, and n a node that knows it alone, by a token of its own name. secrets: of all tokens of h."""
+    """h is a hub with tokens, and n a node that knows it alone, by a token of its own name. secrets: of all tokens of
+    h."""
 
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="gbe-hub-")
         self.secrets, h = {}, os.path.join(self.folder, "h")
         os.mkdir(h)
-        for name, scope in (("n", "fleet"), ("other", "fleet"), ("n2", "fleet"), ("reader", "read"), ("writer", "write"), ("root", "admin"),
-                            ("both", "read,fleet")):
+        for name, scope in (("n", "fleet"), ("other", "fleet"), ("n2", "fleet"), ("reader", "read"),
+                            ("writer", "write"), ("root", "admin"), ("both", "read,fleet")):
             self.secrets[name] = token(h, "add", name, "--scope", scope)
         with open(os.path.join(self.folder, "secret"), "w") as f:
             f.write(self.secrets["n"] + "\n")
         self.prepared = h
-        super().__init__("ahn", hubs="h", members="", options={"n": ["--fleet-token", os.path.join(self.folder, "secret")]})
+        super().__init__("ahn", hubs="h", members="",
+                         options={"n": ["--fleet-token", os.path.join(self.folder, "secret")]})
 
     def launch(self, name, node=None):
         if name == "h" and self.prepared:
@@ -44,7 +46,8 @@ class Guarded(Hubs):
 
     def as_(self, name, op, body, node=None, query=""):
         """As the token of that name; None: as none."""
-        return self["h"].ask("POST", ASK.format(op, name if node is None else node) + query, body, None, self.secrets.get(name))
+        return self["h"].ask("POST", ASK.format(op, name if node is None else node) + query, body, None,
+                             self.secrets.get(name))
 
     def end(self):
         super().end()
@@ -90,11 +93,13 @@ def test_other_tokens(fleet):
         for name, node in (("other", "n"), ("n2", "n"), ("n", "n2"), ("both", "n"), ("n", "N")):
             problem = fleet.as_(name, op, body, node).problem(403, "forbidden")
             assert f'"{name}"' in problem["detail"] and f'"{node}"' in problem["detail"]
-    fleet["h"].ask("POST", ASK.format("txn", "n"), body, None, fleet.secrets["n"][:-1] + "x").problem(401, "unauthenticated")
+    fleet["h"].ask("POST", ASK.format("txn", "n"), body, None, fleet.secrets["n"][:-1]
+                   + "x").problem(401, "unauthenticated")
     # Nor is that scope good for anything else.
     h, secret = fleet["h"], fleet.secrets["n"]
-    for method, target, sent in (("GET", "/v1/sessions", None), ("GET", "/v1/fleet", None), ("GET", "/v1/fleet/nodes", None),
-                                 ("PUT", "/v1/sessions/default/buffers/x/data", b"x"), ("POST", "/v1/fleet/nodes/a/drain", {}),
+    for method, target, sent in (("GET", "/v1/sessions", None), ("GET", "/v1/fleet", None),
+                                 ("GET", "/v1/fleet/nodes", None), ("PUT", "/v1/sessions/default/buffers/x/data", b"x"),
+                                 ("POST", "/v1/fleet/nodes/a/drain", {}),
                                  ("POST", "/v1/fleet/copies", {"session": "x"})):
         h.ask(method, target, sent, None, secret).problem(403, "forbidden")
 
@@ -117,7 +122,7 @@ def test_a_node_that_is_no_hub(fleet):
     fleet.ask("a", "POST", ASK.format("txn", "n"), get("/gpubuf/main/meta")).problem(501, "unsupported")
 
 
-# --- forged requests ----------------------------------------------------------------------------------------------------
+# --- forged requests --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -125,9 +130,9 @@ def victims(fleet):
     """Keys of other fleets and programs, and a lease of another node. None of it changes, nor what a lists."""
     call = fleet.etcd.call
     call("/v3/lease/grant", {"ID": "777", "TTL": GRANT_S})
-    for request in (put("/gpubuf/other/meta"), put("/gpubuf/mainX/nodes/n"), put("/registry/secret", "s3cret"), put("/gpubuf/main/ctl/other/1"),
-                    put("/gpubuf/main/nodes/other", '{"uuid":"777","urls":{}}'), put("/gpubuf/main/alive/other", "{}", lease="777"),
-                    put("/gpubuf/main0")):
+    for request in (put("/gpubuf/other/meta"), put("/gpubuf/mainX/nodes/n"), put("/registry/secret", "s3cret"),
+                    put("/gpubuf/main/ctl/other/1"), put("/gpubuf/main/nodes/other", '{"uuid":"777","urls":{}}'),
+                    put("/gpubuf/main/alive/other", "{}", lease="777"), put("/gpubuf/main0")):
         call("/v3/kv/txn", request)
     before = fleet.written()
     yield before
@@ -135,7 +140,8 @@ def victims(fleet):
     assert "other" in fleet.etcd.read("alive") and "n" in fleet.etcd.read("alive")
     assert int(call("/v3/lease/timetolive", {"ID": "777"})["TTL"]) > 0
     call("/v3/lease/revoke", {"ID": "777"})
-    for key in ("/gpubuf/other/meta", "/gpubuf/mainX/nodes/n", "/registry/secret", "/gpubuf/main/ctl/other/1", "/gpubuf/main/nodes/other", "/gpubuf/main0"):
+    for key in ("/gpubuf/other/meta", "/gpubuf/mainX/nodes/n", "/registry/secret", "/gpubuf/main/ctl/other/1",
+                "/gpubuf/main/nodes/other", "/gpubuf/main0"):
         call("/v3/kv/txn", delete(key))
 
 
@@ -159,16 +165,22 @@ FORBIDDEN = {
     "up to another fleet": get("/gpubuf/main/a", range_end="L2dwdWJ1Zi9vdGhlcg=="),
     "a key of others": get("/registry/secret"),
     "one among others": {"success": get("/gpubuf/main/meta")["success"] + put(NODE + "other")["success"]},
-    "if a comparison fails": {"compare": [{"key": "L2dwdWJ1Zi9tYWluL21ldGE=", "target": "CREATE", "result": "EQUAL", "create_revision": "0"}],
-                              "success": get("/gpubuf/main/meta")["success"], "failure": put(NODE + "other")["success"]},
-    "a comparison with others": {"compare": [{"key": "L3JlZ2lzdHJ5L3NlY3JldA==", "target": "CREATE", "result": "EQUAL", "create_revision": "0"}]},
+    "if a comparison fails": {"compare": [{"key": "L2dwdWJ1Zi9tYWluL21ldGE=", "target": "CREATE", "result": "EQUAL",
+                                           "create_revision": "0"}],
+                              "success": get("/gpubuf/main/meta")["success"],
+                              "failure": put(NODE + "other")["success"]},
+    "a comparison with others": {"compare": [{"key": "L3JlZ2lzdHJ5L3NlY3JldA==", "target": "CREATE", "result": "EQUAL",
+                                              "create_revision": "0"}]},
 }
 MALFORMED = {
     "all there is, as etcd spells it too": get("/gpubuf/main/a", rangeEnd="AA=="),
-    "all deleted, as etcd spells it too": {"success": [{"request_delete_range": {"key": "L2dwdWJ1Zi9tYWluL2E=", "rangeEnd": "AA=="}}]},
+    "all deleted, as etcd spells it too": {"success": [{"request_delete_range": {"key": "L2dwdWJ1Zi9tYWluL2E=",
+                                                                                 "rangeEnd": "AA=="}}]},
     "a transaction within": {"success": [{"request_txn": put(NODE + "other")}]},
-    "an operation as etcd spells it too": {"success": [{"requestPut": put(NODE + "other")["success"][0]["request_put"]}]},
-    "two operations in one": {"success": [{**get("/gpubuf/main/meta")["success"][0], **put(NODE + "other")["success"][0]}]},
+    "an operation as etcd spells it too":
+    {"success": [{"requestPut": put(NODE + "other")["success"][0]["request_put"]}]},
+    "two operations in one": {"success": [{**get("/gpubuf/main/meta")["success"][0],
+                                           **put(NODE + "other")["success"][0]}]},
     "too many": get(*["/gpubuf/main/meta"] * 129),
 }
 
@@ -196,7 +208,8 @@ def test_leases_of_others(fleet, victims):
     fleet.as_("n", "grant", {"ID": "777", "TTL": "30"}).expect(412)
     fleet.as_("n", "keepalive", {"ID": "777"}).problem(403, "forbidden")
     assert fleet.as_("n", "timetolive", {"ID": "777"}).expect(200).json()["ID"] == "777"
-    for bad in ({}, {"ID": "0"}, {"ID": "-1"}, {"ID": "x"}, {"ID": "1", "TTL": "1000000000"}, {"ID": "1", "TTL": "0"}, {"ID": "1"}):
+    for bad in ({}, {"ID": "0"}, {"ID": "-1"}, {"ID": "x"}, {"ID": "1", "TTL": "1000000000"}, {"ID": "1", "TTL": "0"},
+                {"ID": "1"}):
         fleet.as_("n", "grant", bad).problem(400, "invalid_argument")
 
 
@@ -208,8 +221,9 @@ def test_one_request_that_etcd_refuses_is_not_for_others(fleet):
         for _ in range(20):
             replies[what].append(fleet.as_("n", "txn", body).status)
 
-    threads = [threading.Thread(target=asks, args=args) for args in (("bad", get("/gpubuf/main/meta", revision="999999999")),
-                                                                      *[(f"good{i}", get("/gpubuf/main/meta")) for i in range(4)])]
+    threads = [threading.Thread(target=asks, args=args)
+               for args in (("bad", get("/gpubuf/main/meta", revision="999999999")),
+                             *[(f"good{i}", get("/gpubuf/main/meta")) for i in range(4)])]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -224,7 +238,8 @@ def test_orders_of_others_are_not_told(fleet):
         fleet.as_("n2", "wait", {"wait_ms": 30000}, "other").problem(403, "forbidden")
         told = fleet.as_("other", "wait", {"wait_ms": 30000}).expect(200).json()
         assert len(told["responses"][0]["response_range"]["kvs"]) == 1
-        assert "kvs" not in fleet.as_("n2", "wait", {"wait_ms": 1000}).expect(200).json()["responses"][0]["response_range"]
+        assert "kvs" not in fleet.as_("n2", "wait",
+                                      {"wait_ms": 1000}).expect(200).json()["responses"][0]["response_range"]
         for ms in (0, -1, 30001, "x", None):
             fleet.as_("other", "wait", {"wait_ms": ms}).problem(400, "invalid_argument")
     finally:
@@ -242,11 +257,12 @@ def test_a_ticket_is_no_token(fleet):
     h.ask("POST", "/v1/fleet/directory/txn?" + query, get("/gpubuf/main/meta")).problem(401, "ticket_invalid")
 
 
-# --- options ------------------------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
 def refused(folder, *options):
-    run = subprocess.run([binary(), "--backend", "host:bytes=64M", "--state-dir", str(folder / "state"), "--listen", "127.0.0.1:0", *options],
+    run = subprocess.run([binary(), "--backend", "host:bytes=64M", "--state-dir", str(folder / "state"), "--listen",
+                          "127.0.0.1:0", *options],
                          capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
     assert run.returncode > 0, run
     return run.stderr + run.stdout
@@ -262,8 +278,9 @@ def test_options_that_do_not_go_together(tmp_path):
     for advertise in (("none", "http://10.0.0.1:1"), ("http://10.0.0.1:1", "none"), ("none", "x=http://10.0.0.1:1")):
         said = refused(tmp_path, *hub, *[word for a in advertise for word in ("--advertise", a)])
         assert "--advertise" in said, said
-    for wrong in ("http://", "http://a b", "127.0.0.1:7070", "etcd:http://127.0.0.1:1,127.0.0.1:2", "http://127.0.0.1:1,etcd:http://127.0.0.1:1", "hub:http://a:1",
-                  "http://127.0.0.1:1,", ",", "ftp://a:1", ",".join(f"http://127.0.0.1:{i}" for i in range(1, 10))):
+    for wrong in ("http://", "http://a b", "127.0.0.1:7070", "etcd:http://127.0.0.1:1,127.0.0.1:2",
+                  "http://127.0.0.1:1,etcd:http://127.0.0.1:1", "hub:http://a:1", "http://127.0.0.1:1,", ",",
+                  "ftp://a:1", ",".join(f"http://127.0.0.1:{i}" for i in range(1, 10))):
         said = refused(tmp_path, "--fleet", wrong)
         assert "--fleet" in said or "no endpoint" in said, (wrong, said)
 
@@ -286,6 +303,7 @@ def test_a_node_that_is_not_let_in(fleet, tmp_path, text):
     (tmp_path / "secret").write_text(text or "")
     with Daemon("host:bytes=64M", "--fleet", fleet.hub_urls(), "--fleet-node", "x", "--advertise", "none",
                 *(["--fleet-token", str(tmp_path / "secret")] if text else [])) as daemon:
-        why = until("it knows why", lambda: (f := daemon.get("/v1/fleet"))["state"] == "alone" and "401" in (f["why"] or "") and f["why"])
+        why = until("it knows why", lambda: (f := daemon.get("/v1/fleet"))["state"] == "alone" and "401"
+                    in (f["why"] or "") and f["why"])
         assert fleet.hub_urls() in why
         assert daemon.put("x", b"abc").status == 201

@@ -23,8 +23,10 @@ def test_sessions_are_found_and_none_is_made(fleet):
         member.kill()
     for at in "hm":
         reply = fleet.ask(at, "GET", "/v1/sessions/there")
-        assert (reply.status, reply.headers["Location"].partition("?")[0]) == (307, fleet.url("a") + "/v1/sessions/there"), reply
-        assert fleet.ask(at, "POST", "/v1/sessions", {"name": "new", "fleet": True}).problem(503, "directory_unavailable")["retryable"]
+        assert (reply.status, reply.headers["Location"].partition("?")[0]) == (307, fleet.url("a")
+                                                                               + "/v1/sessions/there"), reply
+        assert fleet.ask(at, "POST", "/v1/sessions", {"name": "new",
+                                                      "fleet": True}).problem(503, "directory_unavailable")["retryable"]
         assert fleet.ask(at, "GET", "/v1/sessions/none").status == 503  # that it is nowhere, a majority alone can say
     for member in etcd[1:]:
         member.launch()

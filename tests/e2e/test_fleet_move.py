@@ -28,7 +28,8 @@ def moves(fleet, session, at="a", headers=None, **body):
     if reply.status != 307:
         return reply
     url = reply.headers["Location"]
-    name = next(n for n in fleet.states if url.startswith(fleet.url(n)) or (n in fleet.to_node and url.startswith(fleet.to_node[n].url)))
+    name = next(n for n in fleet.states if url.startswith(fleet.url(n))
+                or (n in fleet.to_node and url.startswith(fleet.to_node[n].url)))
     return fleet[name].ask("POST", url[url.index("/v1/"):], body, headers)
 
 
@@ -45,13 +46,15 @@ def follow(fleet, at, method, target, body=None):
 
 
 def test_all_of_it(fleet, session):
-    fleet.make("a", session, labels={"team": "x"}, quota={"bytes": 1 << 24, "buffers": 50}, idle_ttl_s=3600, priority=3, on_partition="stop")
+    fleet.make("a", session, labels={"team": "x"}, quota={"bytes": 1 << 24, "buffers": 50}, idle_ttl_s=3600, priority=3,
+               on_partition="stop")
     S = "/v1/sessions/" + session
     fleet.ask("a", "POST", S + "/pools", {"name": "own", "release_threshold_bytes": 4096}).expect(201)
     fleet.ask("a", "POST", S + "/streams", {"name": "order"}).expect(201)
     fleet.ask("a", "PATCH", S, {"pool": "own"})
     bodies = {}
-    for i, query in enumerate(("dtype=float32&shape=64,16", "kind=pinned", "kind=pageable", "mirrored=true", "pool=own", "stream=order")):
+    for i, query in enumerate(("dtype=float32&shape=64,16", "kind=pinned", "kind=pageable", "mirrored=true", "pool=own",
+                               "stream=order")):
         bodies[f"b{i}"] = os.urandom(4096)
         fleet.ask("a", "PUT", DATA.format(session, f"b{i}") + "?" + query, bodies[f"b{i}"]).expect(201)
     bodies["empty"] = b""
@@ -66,7 +69,8 @@ def test_all_of_it(fleet, session):
     assert (r["buffers"], r["skipped"], r["skipped_buffers"]) == (8, [], 0) and r["rounds"] >= 2 and r["frozen_ms"] > 0
     assert r["url"].endswith(S)
     after = {b["name"]: b for b in fleet.ask("b", "GET", S + "/buffers").json()["items"]}
-    same = ("bytes", "dtype", "shape", "kind", "pool", "stream", "mirrored", "durability", "spill", "resident", "sealed", "labels", "state")
+    same = ("bytes", "dtype", "shape", "kind", "pool", "stream", "mirrored", "durability", "spill", "resident",
+            "sealed", "labels", "state")
     for name, b in before.items():
         assert {k: after[name][k] for k in same} == {k: b[k] for k in same}, name
         assert fleet.ask("b", "GET", DATA.format(session, name)).body == bodies[name], name
@@ -84,22 +88,24 @@ def test_all_of_it(fleet, session):
     fleet.ask("b", "DELETE", S).expect(204)
 
 
-# --- while clients write ------------------------------------------------------------------------------------------------
+# --- while clients write ----------------------------------------------------------------------------------------------
 
 
 class Client(threading.Thread):
-    """Writes a buffer of its own again and again, wherever the session is; the body is a number and filler. `acknowledged` is the highest
-    number that was."""
+    """Writes a buffer of its own again and again, wherever the session is; the body is a number and filler.
+    `acknowledged` is the highest number that was."""
 
     def __init__(self, fleet, session, buffer, at="a", bytes=4096, in_place=False, pause_s=0):
         super().__init__(daemon=True)
         self.pause_s = pause_s
-        self.fleet, self.session, self.buffer, self.at, self.bytes, self.in_place = fleet, session, buffer, at, bytes, in_place
+        self.fleet, self.session, self.buffer, self.at, self.bytes, self.in_place = (fleet, session, buffer, at, bytes,
+                                                                                     in_place)
         self.ended, self.acknowledged, self.sent, self.codes, self.waits = threading.Event(), 0, 0, set(), 0
         self.start()
 
     def put(self, body):
-        return self.fleet.ask(self.at, "PUT", DATA.format(self.session, self.buffer) + "?in_place=1" * self.in_place, body)
+        return self.fleet.ask(self.at, "PUT", DATA.format(self.session, self.buffer) + "?in_place=1" * self.in_place,
+                              body)
 
     def run(self):
         while not self.ended.is_set():
@@ -133,12 +139,14 @@ class Client(threading.Thread):
 
     def is_there(self, name):
         got = self.fleet.ask(name, "GET", DATA.format(self.session, self.buffer)).expect(200).body
-        assert self.acknowledged <= int(got[:8]) <= self.sent and got[8:] == bytes(self.bytes - 8), (self.acknowledged, self.sent, got[:8])
+        assert self.acknowledged <= int(got[:8]) <= self.sent and got[8:] == bytes(self.bytes - 8), (self.acknowledged,
+                                                                                                     self.sent, got[:8])
 
 
 def test_writers_lose_nothing(fleet, session):
     fleet.make("a", session)
-    clients = [Client(fleet, session, f"w{i}", in_place=i % 2 == 1, bytes=64 << 10 if i == 2 else 4096) for i in range(4)]
+    clients = [Client(fleet, session, f"w{i}", in_place=i % 2 == 1, bytes=64 << 10 if i == 2 else 4096)
+               for i in range(4)]
     try:
         for c in clients:
             c.goes_on()
@@ -191,7 +199,8 @@ def test_what_changes_on_the_way(fleet, session):
     assert len(before) >= 38
     for name, b in before.items():
         got = fleet.ask("b", "GET", DATA.format(session, name)).expect(200)
-        assert len(got.body) == b["bytes"] and len(set(got.body[i:i + 4] for i in range(0, len(got.body), 4))) == 1, name
+        assert (len(got.body) == b["bytes"] and len(set(got.body[i:i + 4] for i in range(0, len(got.body), 4)))
+                == 1), name
         assert b["sealed"] == (name in sealed), name
         if name.startswith("new"):
             assert int(got.body[:4]) == int(name[3:])
@@ -267,8 +276,9 @@ HANDOVER = "/v1/fleet/sessions/{}/handover"
 
 
 @pytest.mark.parametrize("body", [
-    {}, {"step": "no"}, {"step": "freeze"}, {"step": "look"}, {"step": "thaw"}, {"step": "give", "freeze": 1}, {"step": "arrived"},
-    {"step": "give", "claim": "0123", "to": "b"}, {"step": "give", "claim": "x y", "to": "b", "freeze": 1}])
+    {}, {"step": "no"}, {"step": "freeze"}, {"step": "look"}, {"step": "thaw"}, {"step": "give", "freeze": 1},
+    {"step": "arrived"}, {"step": "give", "claim": "0123", "to": "b"}, {"step": "give", "claim": "x y", "to": "b",
+                                                                        "freeze": 1}])
 def test_handovers_that_are_none(fleet, body):
     fleet.ask("a", "POST", HANDOVER.format("s"), body).problem(400, "invalid_argument")
 
@@ -280,7 +290,8 @@ def test_a_handover_step_by_step(fleet, session):
     H = HANDOVER.format(session)
     fleet.ask("a", "POST", HANDOVER.format("nothing"), {"step": "freeze", "epoch": 1}).problem(503, "owner_unknown")
     fleet.ask("a", "POST", H, {"step": "freeze", "epoch": 2}).problem(409, "superseded")
-    upload = fleet.ask("a", "POST", f"/v1/sessions/{session}/uploads", {"buffer": "y", "bytes": 4}).expect(201).json()["id"]
+    upload = fleet.ask("a", "POST", f"/v1/sessions/{session}/uploads",
+                       {"buffer": "y", "bytes": 4}).expect(201).json()["id"]
     assert fleet.ask("a", "POST", H, {"step": "freeze", "epoch": 1}).headers["Retry-After"] == "1"
     fleet.ask("a", "DELETE", f"/v1/sessions/{session}/uploads/{upload}").expect(204)
     frozen = fleet.ask("a", "POST", H, {"step": "freeze", "epoch": 1}).expect(200).json()
@@ -288,9 +299,11 @@ def test_a_handover_step_by_step(fleet, session):
     fleet.ask("a", "POST", H, {"step": "freeze", "epoch": 1}).problem(503, "session_moving")
     changes = [("PUT", DATA.format(session, "x"), b"2"), ("DELETE", f"/v1/sessions/{session}/buffers/x", None),
                ("PATCH", f"/v1/sessions/{session}", {"labels": {}}), ("DELETE", f"/v1/sessions/{session}", None),
-               ("POST", f"/v1/sessions/{session}/streams", {"name": "s"}), ("POST", f"/v1/sessions/{session}/pools", {"name": "p"}),
+               ("POST", f"/v1/sessions/{session}/streams", {"name": "s"}), ("POST", f"/v1/sessions/{session}/pools",
+                                                                            {"name": "p"}),
                ("POST", f"/v1/sessions/{session}/uploads", {"buffer": "x", "bytes": 4}),
-               ("PATCH", DATA.format(session, "x") + "?offset=0", b"3"), ("POST", f"/v1/sessions/{session}/buffers/x/seal", None),
+               ("PATCH", DATA.format(session, "x") + "?offset=0", b"3"),
+               ("POST", f"/v1/sessions/{session}/buffers/x/seal", None),
                ("POST", f"/v1/sessions/{session}/buffers/x/fill", {"pattern": 7})]
     for method, target, body in changes:
         refused = fleet.ask("a", method, target, body)
@@ -301,15 +314,17 @@ def test_a_handover_step_by_step(fleet, session):
     fleet.ask("a", "POST", H, {"step": "look", "freeze": frozen["freeze"] + 1}).problem(503, "session_moving")
     fleet.ask("a", "POST", H, {"step": "thaw", "freeze": frozen["freeze"]}).expect(200)
     fleet.ask("a", "PUT", DATA.format(session, "x"), b"2").expect(200)
-    fleet.ask("a", "POST", H, {"step": "give", "freeze": frozen["freeze"], "to": "b", "claim": "0-1"}).problem(503, "session_moving")
+    fleet.ask("a", "POST", H, {"step": "give", "freeze": frozen["freeze"], "to": "b",
+                               "claim": "0-1"}).problem(503, "session_moving")
     frozen = fleet.ask("a", "POST", H, {"step": "freeze", "epoch": 1}).expect(200).json()
-    fleet.ask("a", "POST", H, {"step": "give", "freeze": frozen["freeze"], "to": "nobody-here", "claim": "0-1"}).problem(503, "node_unreachable")
+    fleet.ask("a", "POST", H, {"step": "give", "freeze": frozen["freeze"], "to": "nobody-here",
+                               "claim": "0-1"}).problem(503, "node_unreachable")
     fleet.ask("a", "PUT", DATA.format(session, "x"), b"3").expect(200)  # it was refused for good, and clients continue
     assert fleet.ask("a", "POST", H, {"step": "arrived", "claim": "0-1"}).expect(200).json() == {"freed": False}
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- slowly -------------------------------------------------------------------------------------------------------------
+# --- slowly -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +357,8 @@ def on_its_way(slow, session):
 
 
 def ended(fleet, operation):
-    return until("it has ended", lambda: (o := fleet.ask("b", "GET", operation).json())["state"] not in ("queued", "running") and o)
+    return until("it has ended", lambda: (o := fleet.ask("b", "GET", operation).json())["state"]
+                 not in ("queued", "running") and o)
 
 
 def test_what_arrives_can_be_read(slow, session, on_its_way):
@@ -360,14 +376,16 @@ def test_what_arrives_can_be_read(slow, session, on_its_way):
 def test_settings_change_on_the_way(slow, session):
     """What was brought when the move began is on the target as it is on the owner when the move ends."""
     slow.make("a", session, labels={"team": "x"})
-    S, reuse = "/v1/sessions/" + session, {"follow_event_dependencies": False, "allow_opportunistic": False, "allow_internal_dependencies": True}
+    S, reuse = "/v1/sessions/" + session, {"follow_event_dependencies": False, "allow_opportunistic": False,
+                                           "allow_internal_dependencies": True}
     for name in ("changed", "again", "gone", "current"):
         slow.ask("a", "POST", S + "/pools", {"name": name, "release_threshold_bytes": 4096}).expect(201)
     for name in ("kept", "gone"):
         slow.ask("a", "POST", S + "/streams", {"name": name}).expect(201)
     for i in range(4):
         slow.ask("a", "PUT", DATA.format(session, f"x{i}") + "?pool=changed", os.urandom(2_000_000)).expect(201)
-    operation = "/v1/operations/" + moves(slow, session, to="b", headers={"Prefer": "respond-async"}).expect(202).json()["id"]
+    operation = "/v1/operations/" + moves(slow, session, to="b",
+                                          headers={"Prefer": "respond-async"}).expect(202).json()["id"]
     stage = until("it comes", lambda: arriving(slow))[0]
     until("streams have come", lambda: len(slow.ask("b", "GET", f"/v1/sessions/{stage}/streams").json()["items"]) == 3)
     slow.ask("a", "PATCH", S + "/pools/changed", {"release_threshold_bytes": 8192, "reuse": reuse}).expect(200)
@@ -377,8 +395,8 @@ def test_settings_change_on_the_way(slow, session):
     slow.ask("a", "POST", S + "/pools", {"name": "late"}).expect(201)
     slow.ask("a", "DELETE", S + "/streams/gone").expect(204)
     slow.ask("a", "POST", S + "/streams", {"name": "late"}).expect(201)
-    slow.ask("a", "PATCH", S, {"labels": {}, "quota": {"bytes": 1 << 30, "buffers": 9}, "idle_ttl_s": 3600, "priority": 2, "spill": "host",
-                               "pool": "current"}).expect(200)
+    slow.ask("a", "PATCH", S, {"labels": {}, "quota": {"bytes": 1 << 30, "buffers": 9}, "idle_ttl_s": 3600,
+                               "priority": 2, "spill": "host", "pool": "current"}).expect(200)
     of_owner = settings(slow, "a", session)
     assert ended(slow, operation)["state"] == "done"
     assert settings(slow, "b", session) == of_owner
@@ -429,7 +447,7 @@ def test_the_owner_ends(slow, session, on_its_way):
     slow.joined()
 
 
-# --- what keeps it where it is ------------------------------------------------------------------------------------------
+# --- what keeps it where it is ----------------------------------------------------------------------------------------
 
 
 def test_mapped_memory(slow, session):
@@ -440,7 +458,8 @@ def test_mapped_memory(slow, session):
         p = moves(slow, session, to="b").problem(409, "mapped")
         assert '"m"' in p["detail"]
         slow.ask("a", "PUT", DATA.format(session, "x"), b"1").expect(201)
-    until("the lease has ended", lambda: slow.ask("a", "GET", f"/v1/sessions/{session}/buffers/m").json()["leases"] == 0)
+    until("the lease has ended", lambda: slow.ask("a", "GET", f"/v1/sessions/{session}/buffers/m").json()["leases"]
+          == 0)
     moved(slow, session, "b")
     slow.ask("b", "DELETE", "/v1/sessions/" + session).expect(204)
 
@@ -470,7 +489,7 @@ def test_no_room(slow, session):
     slow.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- what breaks --------------------------------------------------------------------------------------------------------
+# --- what breaks ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -500,14 +519,16 @@ def test_the_owners_word_is_lost(fleet, of_c):
 
 
 def test_the_directorys_word_to_the_owner_is_lost(fleet, of_c):
-    """The owner cannot know at once whether it has the session still: it asks until it knows, and takes no write meanwhile."""
+    """The owner cannot know at once whether it has the session still: it asks until it knows, and takes no write
+    meanwhile."""
     fleet.to_etcd["c"].drop_answer(gives)
     moved(fleet, of_c, "a", "a", former="c")
     assert fleet.to_etcd["c"].dropped >= 1
 
 
 def test_the_directory_is_silent_to_the_owner_in_the_midst(fleet, of_c):
-    """The transaction is carried out, and its owner learns that only when it hears the directory again. The other node asks the directory."""
+    """The transaction is carried out, and its owner learns that only when it hears the directory again. The other node
+    asks the directory."""
     relay = fleet.to_etcd["c"]
     before = relay.dropped
     relay.drop_answer(gives)
@@ -576,7 +597,8 @@ def test_bytes_do_not_come(fleet, of_c):
 
 
 def test_killed_at_any_moment(shared, session):
-    """Each session has one owner afterwards, and what was acknowledged is there unless the node that has it was killed."""
+    """Each session has one owner afterwards, and what was acknowledged is there unless the node that has it was
+    killed."""
     rng = random.Random(20)
     for n in range(4 + 4 * ROUNDS):
         fleet, name = shared, f"{session}.{n}"
@@ -610,7 +632,7 @@ def attempt(fleet, session):
         pass
 
 
-# --- with tokens --------------------------------------------------------------------------------------------------------
+# --- with tokens ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -633,11 +655,12 @@ def test_with_tokens(guarded, session):
     guarded["c"].process.send_signal(signal.SIGHUP)
     until("the token is in force", lambda: guarded["c"].ask("GET", "/v1/sessions", token=secret).status == 200)
     guarded["c"].ask("POST", MOVE.format(session), {"to": "a"}, token=secret).problem(403, "forbidden")
-    guarded["c"].ask("POST", HANDOVER.format(session), {"step": "freeze", "epoch": 2}, token=secret).problem(403, "forbidden")
+    guarded["c"].ask("POST", HANDOVER.format(session), {"step": "freeze", "epoch": 2},
+                     token=secret).problem(403, "forbidden")
     guarded.ask("b", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- by other clients ---------------------------------------------------------------------------------------------------
+# --- by other clients -------------------------------------------------------------------------------------------------
 
 
 def test_gpubuf(fleet, session):
@@ -645,7 +668,8 @@ def test_gpubuf(fleet, session):
     fleet.ask("a", "PUT", DATA.format(session, "x"), b"1234").expect(201)
     run = cli(fleet)
     said = run("fleet", "move", session, "--node", "b").expect().out
-    assert re.fullmatch(rf"session {session} is at http://.*/v1/sessions/{session}, at epoch 2: 1 buffers, 4 B; its writers waited \d+ ms\n", said), said
+    assert re.fullmatch(rf"session {session} is at http://.*/v1/sessions/{session}, at epoch 2: 1 buffers, 4 B; its "
+                        r"writers waited \d+ ms\n", said), said
     assert run("fleet", "move", session, "--node", "b").expect().out == f"session {session} is on node b already\n"
     assert json.loads(run("--json", "fleet", "move", session, "--select", "site=a").expect().out)["node"] == "a"
     assert "lack the labels" in run("fleet", "move", session, "--select", "site=x").expect(1).err
@@ -671,7 +695,8 @@ def test_drain_while_clients_write(fleet, session):
             c.goes_on(3)
         with Process(fleet["a"], names[3], "m", "read"):
             r = run("--json", "fleet", "drain", "a", "--move").expect(1)
-            assert re.match(rf'gpubuf: session {names[3]} stays where it is: "m" is mapped on the node "a"', r.err), r.err
+            assert re.match(rf'gpubuf: session {names[3]} stays where it is: "m" is mapped on the node "a"',
+                            r.err), r.err
         said = json.loads(r.out)
         assert [m["name"] for m in said] == names and said[3]["problem"]["code"] == "mapped", said
         assert all(m["frozen_ms"] < 5000 for m in said[:3] + said[4:]), said
@@ -702,7 +727,8 @@ def test_drain(fleet, session):
             r = run("fleet", "drain", "a", "--move").expect(1)
             assert [line.split()[1] for line in r.out.splitlines()] == [names[0], names[2], names[3]], r.out
             assert "mapped" in r.err and names[1] not in r.out
-        until("the lease has ended", lambda: fleet.ask("a", "GET", f"/v1/sessions/{names[1]}/buffers/x").json()["leases"] == 0)
+        until("the lease has ended", lambda: fleet.ask("a", "GET",
+                                                       f"/v1/sessions/{names[1]}/buffers/x").json()["leases"] == 0)
         r = run("--json", "fleet", "drain", "a", "--move").expect()
         assert [m["name"] for m in json.loads(r.out)] == [names[1]]
         for name in names:

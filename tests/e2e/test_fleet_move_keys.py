@@ -21,11 +21,13 @@ WHOLE = {**BYTES, "Upload-Complete": "?1"}
 def keyed(fleet, name, key, method, target, body=None, headers=None, secret=None):
     """Asks that node, and follows its redirect."""
     headers = {**(headers or {}), "Idempotency-Key": key}
-    ask = (lambda n, t: fleet[n].ask(method, t, body, headers, secret)) if secret else (lambda n, t: fleet.ask(n, method, t, body, headers))
+    ask = ((lambda n, t: fleet[n].ask(method, t, body, headers, secret)) if secret
+           else (lambda n, t: fleet.ask(n, method, t, body, headers)))
     reply = ask(name, target)
     if reply.status == 307:
         url = reply.headers["Location"]
-        at = next(n for n in fleet.states if url.startswith(fleet.url(n)) or (n in fleet.to_node and url.startswith(fleet.to_node[n].url)))
+        at = next(n for n in fleet.states if url.startswith(fleet.url(n))
+                  or (n in fleet.to_node and url.startswith(fleet.to_node[n].url)))
         reply = fleet[at].ask(method, url[url.index("/v1/"):], body, headers)
     return reply
 
@@ -41,7 +43,8 @@ def changes(session):
         ("create", "POST", path + "/buffers", {"name": "z", "bytes": 4}, None),
         ("labels", "PATCH", path + "/buffers/x", {"labels": {"a": "b"}}, None),
         ("session", "PATCH", path, {"labels": {"c": "d"}}, None),
-        ("batch", "POST", path + "/batch", {"operations": [{"op": "create", "buffer": "w", "bytes": 4}, {"op": "fill", "buffer": "x", "pattern": 1}]}, None),
+        ("batch", "POST", path + "/batch", {"operations": [{"op": "create", "buffer": "w", "bytes": 4},
+                                                           {"op": "fill", "buffer": "x", "pattern": 1}]}, None),
         ("stream", "POST", path + "/streams", {"name": "st"}, None),
         ("pool", "POST", path + "/pools", {"name": "p"}, None),
         ("seal", "POST", path + "/buffers/z/seal", {}, None),
@@ -52,7 +55,8 @@ def changes(session):
 
 
 def generations(fleet, name, session):
-    return {b["name"]: b["generation"] for b in fleet.ask(name, "GET", f"/v1/sessions/{session}/buffers").json()["items"]}
+    return {b["name"]: b["generation"] for b in fleet.ask(name, "GET",
+                                                          f"/v1/sessions/{session}/buffers").json()["items"]}
 
 
 def same(first, again):
@@ -66,8 +70,9 @@ def test_each_is_answered_as_before(fleet, session):
     fleet.ask("a", "PUT", DATA.format(session, "x"), bytes(16)).expect(201)
     first = {c[0]: keyed(fleet, "a", *c) for c in changes(session)}
     assert {k: r.status for k, r in first.items()} == {
-        **dict.fromkeys(("post", "copy", "create", "stream", "pool"), 201), **dict.fromkeys(("patch", "fill", "labels", "session", "batch", "seal"), 200),
-        "delete": 204, "refused": 404, "bytes": first["bytes"].status}
+        **dict.fromkeys(("post", "copy", "create", "stream", "pool"), 201),
+        **dict.fromkeys(("patch", "fill", "labels", "session", "batch", "seal"), 200), "delete": 204, "refused": 404,
+        "bytes": first["bytes"].status}
     moved(fleet, session, "b")
     for at, name, epoch in (("b", "a", 2), ("c", "c", 3), ("a", "b", 4)):
         if epoch > 2:
@@ -80,8 +85,10 @@ def test_each_is_answered_as_before(fleet, session):
                     assert "Idempotency-Replayed" not in again.headers  # it may be tried again, so that it was not kept
                 else:
                     same(first[key], again)
-        keyed(fleet, name, "patch", "PATCH", DATA.format(session, "x") + "?offset=0", b"6", BYTES).problem(422, "idempotency_key_reused")
-        keyed(fleet, name, "fill", "POST", f"/v1/sessions/{session}/buffers/x/fill", {"pattern": 8}).problem(422, "idempotency_key_reused")
+        keyed(fleet, name, "patch", "PATCH", DATA.format(session, "x") + "?offset=0", b"6",
+              BYTES).problem(422, "idempotency_key_reused")
+        keyed(fleet, name, "fill", "POST", f"/v1/sessions/{session}/buffers/x/fill",
+              {"pattern": 8}).problem(422, "idempotency_key_reused")
         assert generations(fleet, at, session) == before
     # A later session of the name knows none of them.
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
@@ -118,7 +125,8 @@ def test_many(fleet, session):
         same(reply, keyed(fleet, "b", f"k{i}", "POST", target, {"pattern": i % 200}))
     for i, reply in enumerate(more):
         same(reply, keyed(fleet, "b", f"m{i}", "POST", target, {"pattern": i % 200}))
-    assert keyed(fleet, "b", "new", "POST", target, {"pattern": 1}).expect(200).headers.get("Idempotency-Replayed") is None
+    assert (keyed(fleet, "b", "new", "POST", target, {"pattern": 1}).expect(200).headers.get("Idempotency-Replayed")
+            is None)
     fleet.ask("b", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
@@ -127,7 +135,8 @@ def test_what_the_move_interrupts_may_be_repeated(fleet, session):
     fleet.make("a", session)
     fleet.ask("a", "PUT", DATA.format(session, "x"), bytes(300_000)).expect(201)
     with fleet["a"].raw() as r:
-        r.request("PATCH", DATA.format(session, "x") + "?offset=0", ["Content-Length: 300000", "Content-Type: application/octet-stream", "Idempotency-Key: k"],
+        r.request("PATCH", DATA.format(session, "x") + "?offset=0",
+                  ["Content-Length: 300000", "Content-Type: application/octet-stream", "Idempotency-Key: k"],
                   b"n" * 150_000)
         moved(fleet, session, "b")
         try:
@@ -153,7 +162,8 @@ def test_what_a_crash_left_without_an_answer(fleet, session):
 
     def ask():
         try:
-            keyed(fleet, "a", "k", "PATCH", DATA.format(session, "x") + "?offset=0", b"1", BYTES).problem(503, "not_loaded")
+            keyed(fleet, "a", "k", "PATCH", DATA.format(session, "x") + "?offset=0", b"1",
+                  BYTES).problem(503, "not_loaded")
         except OSError:
             pass
         return fleet["a"].process.poll() is not None
@@ -165,13 +175,15 @@ def test_what_a_crash_left_without_an_answer(fleet, session):
     fleet.joined()
     assert fleet.ask("a", "GET", DATA.format(session, "x")).body == b"1000"
     moved(fleet, session, "b")
-    keyed(fleet, "a", "k", "PATCH", DATA.format(session, "x") + "?offset=0", b"1", BYTES).problem(409, "idempotency_answer_lost")
+    keyed(fleet, "a", "k", "PATCH", DATA.format(session, "x") + "?offset=0", b"1",
+          BYTES).problem(409, "idempotency_answer_lost")
     fleet.ask("b", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
 def gives(name):
     """The transaction that gives a session to that node."""
-    return lambda asked: b"/v3/kv/txn" in asked and base64.b64encode(f"/gpubuf/main/owned/{name}/".encode())[:-4] in asked
+    return (lambda asked: b"/v3/kv/txn" in asked and base64.b64encode(f"/gpubuf/main/owned/{name}/".encode())[:-4]
+            in asked)
 
 
 @pytest.mark.parametrize("victim", ["owner", "target", "early_target"])
@@ -216,7 +228,8 @@ def test_a_node_is_killed_in_the_midst(fleet, session, victim, carried):
     assert owner == "a" or not carried
     until("the owner serves it", lambda: fleet.ask(owner, "GET", DATA.format(session, "x")).status == 200)
     generation = generations(fleet, owner, session)
-    until("it is not frozen any more", lambda: fleet.ask(owner, "PUT", DATA.format(session, "other"), b"1").status in (200, 201))
+    until("it is not frozen any more", lambda: fleet.ask(owner, "PUT", DATA.format(session, "other"), b"1").status
+          in (200, 201))
     for at in "abc":
         same(first, keyed(fleet, at, *change))
     assert generations(fleet, owner, session)["x"] == generation["x"]
@@ -229,7 +242,8 @@ def test_leftovers_of_a_move_that_failed(fleet, session):
     fleet.make("c", session)
     fleet.ask("c", "PUT", DATA.format(session, "x"), bytes(16)).expect(201)
     keyed(fleet, "c", "k", "PATCH", DATA.format(session, "x") + "?offset=0", b"5", BYTES).expect(200)
-    kept = lambda: fleet.ask("a", "GET", "/metrics").body.decode().split("\ngpubufd_idempotency_keys ")[1].split("\n")[0]
+    kept = lambda: fleet.ask("a", "GET", "/metrics").body.decode().split("\ngpubufd_idempotency_keys ")[1].split(
+        "\n")[0]
     before = kept()
     fleet.to_node["c"].watch = lambda asked: "drop" if b'"step":"give"' in asked else None
     thread = threading.Thread(target=lambda: moves(fleet, session, "a", to="a"), daemon=True)
@@ -245,7 +259,8 @@ def test_leftovers_of_a_move_that_failed(fleet, session):
     fleet.ask(fleet.records()[session]["node"], "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-@pytest.mark.parametrize("body", [{"step": "keys"}, {"step": "keys", "after": -1}, {"step": "keys", "after": 0, "last": 1}])
+@pytest.mark.parametrize("body", [{"step": "keys"}, {"step": "keys", "after": -1},
+                                  {"step": "keys", "after": 0, "last": 1}])
 def test_keys_that_cannot_be_told(fleet, body):
     assert fleet.ask("a", "POST", HANDOVER.format("s"), body).status == 400
 
@@ -259,12 +274,13 @@ def test_the_owner_tells_them_to_another_node(fleet, session):
     told = fleet.ask("a", "POST", HANDOVER.format(session), {"step": "keys", "after": 0}).expect(200).json()
     assert [(k["status"], json.loads(k["body"])) for k in told["keys"]] == [(201, answer.json())]
     assert "ETag: " + answer.headers["ETag"] in told["keys"][0]["headers"]
-    again = fleet.ask("a", "POST", HANDOVER.format(session), {"step": "keys", "after": told["after"]}).expect(200).json()
+    again = fleet.ask("a", "POST", HANDOVER.format(session),
+                      {"step": "keys", "after": told["after"]}).expect(200).json()
     assert again["keys"] == []
     fleet.ask("a", "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- with tokens --------------------------------------------------------------------------------------------------------
+# --- with tokens ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -273,10 +289,12 @@ def guarded():
 
 
 def test_with_tokens(guarded, session):
-    """A client has a token of a. Elsewhere it is known by the ticket that a gives it; another token has keys of its own."""
+    """A client has a token of a. Elsewhere it is known by the ticket that a gives it; another token has keys of its
+    own."""
     secrets = {name: token(guarded.states["a"], "add", name, "--scope", "write") for name in ("one", "two")}
     guarded["a"].process.send_signal(signal.SIGHUP)
-    until("the tokens are in force", lambda: all(guarded["a"].ask("GET", "/v1/sessions", token=s).status == 200 for s in secrets.values()))
+    until("the tokens are in force", lambda: all(guarded["a"].ask("GET", "/v1/sessions", token=s).status == 200
+                                                 for s in secrets.values()))
     guarded.make("a", session)
     guarded.ask("a", "PUT", DATA.format(session, "x"), bytes(16)).expect(201)
     change = ("k", "PATCH", DATA.format(session, "x") + "?offset=0", b"5", BYTES)

@@ -46,7 +46,7 @@ def delete(fleet, name, session):
     fleet.ask(name, "DELETE", "/v1/sessions/" + session).expect(204)
 
 
-# --- downloads ----------------------------------------------------------------------------------------------------------
+# --- downloads --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["data", "range", "slice", "evicted", "tensors", "twice"])
@@ -79,7 +79,7 @@ def test_a_download_ends_at_the_former_owner(pair, session, how):
     delete(pair, "a" if how == "twice" else "b", session)
 
 
-# --- every route --------------------------------------------------------------------------------------------------------
+# --- every route ------------------------------------------------------------------------------------------------------
 
 
 def safetensors(**tensors):
@@ -110,7 +110,8 @@ def bytes_of(op, session, upload):
     if op.route.endswith("/tensors"):
         body = safetensors(b=bytes(256))
     else:
-        body = json.dumps({**op.sample(), **({"from": "n"} if op.route.endswith("/copy") else {})}).encode() if op.schema else bytes(256)
+        body = (json.dumps({**op.sample(), **({"from": "n"} if op.route.endswith("/copy") else {})}).encode()
+                if op.schema else bytes(256))
     target = op.path(session=session, upload=upload)
     lines = [f"{op.method} {target} HTTP/1.1", "Host: localhost", *op.headers]
     if op.takes_body or op.method in ("POST", "PUT", "PATCH"):
@@ -169,13 +170,16 @@ def test_those_that_wait(pair, session):
         waiting.append((target, r))
     pair.ask("a", "POST", path + "/streams/st/hold", {"ms": 10000}).expect(200)
     sync = pair.ask("a", "POST", path + "/streams/st/sync", {}, {"Prefer": "respond-async"}).expect(202).json()
-    fill = pair.ask("a", "POST", path + "/buffers/b/verify?stream=st", {}, {"Prefer": "respond-async"}).expect(202).json()
+    fill = pair.ask("a", "POST", path + "/buffers/b/verify?stream=st", {},
+                    {"Prefer": "respond-async"}).expect(202).json()
     moved(pair, session, "b")
     for target, r in waiting:
         assert judge(pair, target, r.reply()) == "session_moving"
         r.close()
     for op in (sync, fill):
-        ended = until("it has ended", lambda op=op: (o := pair.ask("a", "GET", f"/v1/operations/{op['id']}").json())["state"] not in ("queued", "running") and o)
+        ended = until("it has ended",
+                      lambda op=op: (o := pair.ask("a", "GET", f"/v1/operations/{op['id']}").json())["state"]
+                      not in ("queued", "running") and o)
         assert ended["state"] == "done" or ended["problem"]["code"] == "session_moving", ended
         assert ".superseded-" not in json.dumps(ended)
     freed(pair)
@@ -230,8 +234,9 @@ def test_every_route_while_it_moves(pair, session):
     upload = pair.ask("a", "POST", path + "/uploads", {"buffer": "u", "bytes": 4}).json()["id"]
     pair.ask("a", "DELETE", f"{path}/uploads/{upload}").expect(204)
     # Not those that keep it where it is, or end it.
-    ops = [op for op in operations(pair["a"]) if op.route.startswith(S) and not op.route.endswith(("/uploads", "/map", "/adopt", "/export", "/hold"))
-           and (op.method, op.route) != ("DELETE", S)]
+    ops = [op for op in operations(pair["a"]) if op.route.startswith(S)
+           and not op.route.endswith(("/uploads", "/map", "/adopt", "/export", "/hold")) and (op.method, op.route)
+           != ("DELETE", S)]
     storms = [Storm(pair, session, ops[i::4], upload) for i in range(4)]
     at, to, epoch = "a", "b", 2
     try:
@@ -250,12 +255,13 @@ def test_every_route_while_it_moves(pair, session):
     until("it can be deleted", lambda: pair.ask(at, "DELETE", path).status == 204)
 
 
-# --- a crash between the work and its answer ------------------------------------------------------------------------------
+# --- a crash between the work and its answer --------------------------------------------------------------------------
 
 
 @pytest.fixture
 def crashing(pair):
-    """Has a node end as soon as it did the work of a request with a key, and starts it again without that. Returns how it went."""
+    """Has a node end as soon as it did the work of a request with a key, and starts it again without that. Returns how
+    it went."""
 
     def crash(name, method, target, body, headers):
         pair.options[name] = ["--disk-fault", "before_key@1=kill"]

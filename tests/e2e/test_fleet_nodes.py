@@ -1,5 +1,5 @@
-"""A fleet whose nodes end, start again, are hidden and are copied: sessions are refused while their owner is away, with the reason, and are
-its own when it is back."""
+"""A fleet whose nodes end, start again, are hidden and are copied: sessions are refused while their owner is away, with
+the reason, and are its own when it is back."""
 import os
 import shutil
 import stat
@@ -15,7 +15,7 @@ from harness import DATA, until
 pytestmark = [pytest.mark.once, pytest.mark.timeout(300)]
 
 
-# --- a node is away -----------------------------------------------------------------------------------------------------
+# --- a node is away ---------------------------------------------------------------------------------------------------
 
 
 def test_an_owner_that_is_killed_is_waited_for(fleet, session):  # noqa: F811
@@ -24,7 +24,8 @@ def test_an_owner_that_is_killed_is_waited_for(fleet, session):  # noqa: F811
     record = fleet.etcd.read("sessions")[session]
     fleet.kill("b")
     for name in "ac":
-        assert until("the lease has run out", lambda name=name: absent(fleet, name, session), within(TTL_S + 1))["node"] == "b"
+        assert until("the lease has run out", lambda name=name: absent(fleet, name, session),
+                     within(TTL_S + 1))["node"] == "b"
     until("it is away for long", lambda: absent(fleet, "a", session)["absent_s"] > TTL_S)
     assert fleet.etcd.read("sessions")[session] == record
     fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True}).problem(409, "session_exists")
@@ -94,12 +95,13 @@ def test_a_node_behind_a_hole(fleet, session):  # noqa: F811
     until("it is asked again", lambda: fleet.ask("a", "GET", "/v1/fleet/stats").json()["missing"] == [])
 
 
-# --- twins --------------------------------------------------------------------------------------------------------------
+# --- twins ------------------------------------------------------------------------------------------------------------
 
 
 def copy_state(fleet, name):
     def ignore(folder, names):
-        return [n for n in names if n == "listen" or not (stat.S_ISREG(m := os.lstat(os.path.join(folder, n)).st_mode) or stat.S_ISDIR(m))]
+        return [n for n in names if n == "listen" or not (stat.S_ISREG(m := os.lstat(os.path.join(folder, n)).st_mode)
+                                                          or stat.S_ISDIR(m))]
 
     fleet.states["twin"] = os.path.join(tempfile.mkdtemp(prefix="gbe-node-"), "state")
     shutil.copytree(fleet.states[name], fleet.states["twin"], ignore=ignore)
@@ -127,7 +129,8 @@ def test_a_copied_state_folder(fleet, session, twin):  # noqa: F811
     until("the copy knows", lambda: fleet.state(twin) == "duplicate")
     assert fleet.etcd.read("alive")["b"]["incarnation"] == first["incarnation"] and fleet.state("b") == "joined"
     fleet.ask(twin, "GET", "/v1/sessions/" + session).expect(200)
-    fleet.ask(twin, "POST", "/v1/sessions", {"name": session + "2", "fleet": True}).problem(503, "directory_unavailable")
+    fleet.ask(twin, "POST", "/v1/sessions", {"name": session + "2",
+                                             "fleet": True}).problem(503, "directory_unavailable")
     said = fleet.ask(twin, "GET", "/v1/fleet").json()["why"]
     assert "was it copied" in said and said in fleet[twin].log()
 
@@ -150,7 +153,8 @@ def test_of_two_copies_that_start_at_once_one_joins(fleet, session, twin):  # no
     fleet.launch(twin, "b")
     fleet.ready("b")
     fleet.ready(twin)
-    until("one has joined, and the other knows", lambda: sorted([fleet.state("b"), fleet.state(twin)]) == ["duplicate", "joined"])
+    until("one has joined, and the other knows", lambda: sorted([fleet.state("b"), fleet.state(twin)])
+          == ["duplicate", "joined"])
     joined = next(n for n in ("b", twin) if fleet.state(n) == "joined")
     told = fleet.etcd.read("alive")["b"]["incarnation"]
     assert told == fleet.ask(joined, "GET", "/v1/fleet").json()["incarnation"]

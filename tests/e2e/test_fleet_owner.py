@@ -1,5 +1,5 @@
-"""Who owns a session of a fleet: epochs, taking a session over by force, deleting that of an absent node, and what the former owner does when
-it comes back."""
+"""Who owns a session of a fleet: epochs, taking a session over by force, deleting that of an absent node, and what the
+former owner does when it comes back."""
 import json
 import threading
 
@@ -7,13 +7,13 @@ import pytest
 
 from fleet import b64, fleet, session  # noqa: F401
 from harness import DATA, metric, until
-from ownership import (SHORT_S, TAKE, aside, events, heal, hide, is_set_aside, leave, ledger, range_of, read_only,  # noqa: F401
-                       shared, superseded)
+from ownership import (SHORT_S, TAKE, aside, events, heal, hide, is_set_aside, leave, ledger,  # noqa: F401
+                       range_of, read_only, shared, superseded)  # noqa: F401
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(120)]
 
 
-# --- epochs -------------------------------------------------------------------------------------------------------------
+# --- epochs -----------------------------------------------------------------------------------------------------------
 
 
 def with_epoch(fleet, name, session, epoch, method="GET"):  # noqa: F811
@@ -95,7 +95,7 @@ def test_a_higher_epoch_while_the_directory_is_silent(fleet, ledger, session):  
     assert fleet.ask("b", "GET", DATA.format(session, "x")).expect(200).body == b"def"
 
 
-# --- taking over --------------------------------------------------------------------------------------------------------
+# --- taking over ------------------------------------------------------------------------------------------------------
 
 
 def test_take(fleet, ledger, session):  # noqa: F811
@@ -111,14 +111,16 @@ def test_take(fleet, ledger, session):  # noqa: F811
     assert made == fleet.ask("a", "GET", "/v1/sessions/" + session).expect(200).json()
     assert fleet.ask("a", "GET", f"/v1/sessions/{session}/buffers").expect(200).json()["items"] == []
     after = until("there is no way back", lambda: "former" not in (r := fleet.records()[session]) and r)
-    assert {**after, "claim": before["claim"]} == {**before, "node": "a", "epoch": 2} and after["claim"] != before["claim"]
+    assert {**after, "claim": before["claim"]} == {**before, "node": "a",
+                                                   "epoch": 2} and after["claim"] != before["claim"]
     assert f"b/{session}" not in fleet.etcd.read("owned") and f"a/{session}" in fleet.etcd.read("owned")
     assert fleet.ask("c", "GET", "/v1/sessions/" + session).expect(307).headers["Gpubuf-Owner"] == "a"
     fleet.ask("a", "PUT", DATA.format(session, "big"), b"x" * (2 << 20)).problem(507, "quota_exceeded")
     ledger.put("a", session, b"def", epoch=2).expect(201)
 
 
-@pytest.mark.parametrize("body", [None, {}, {"force": False}, {"force": "yes"}, {"force": 1}, {"force": True, "more": 1}, []])
+@pytest.mark.parametrize("body", [None, {}, {"force": False}, {"force": "yes"}, {"force": 1},
+                                  {"force": True, "more": 1}, []])
 def test_take_says_force(fleet, ledger, session, body):  # noqa: F811
     fleet.make("b", session)
     assert fleet.ask("a", "POST", TAKE.format(session), body).status == 400
@@ -136,7 +138,8 @@ def test_take_is_refused(fleet, ledger, session):  # noqa: F811
     fleet.to_etcd["c"].set("hole")
     until("it knows that it is alone", lambda: fleet.state("c") == "alone")
     ledger.takes("c", session).problem(503, "directory_unavailable")
-    assert fleet.records()[session]["node"] == "b" and not fleet.ask("c", "GET", "/v1/sessions/" + session).status == 200
+    assert (fleet.records()[session]["node"] == "b" and not fleet.ask("c", "GET", "/v1/sessions/" + session).status
+            == 200)
 
 
 def test_take_where_a_local_session_has_the_name(fleet, ledger, session):  # noqa: F811
@@ -172,7 +175,8 @@ def test_of_two_that_take_one_is_faster(fleet, ledger, session):  # noqa: F811
         won = [name for name, r in answers.items() if r.status == 201]
         assert len(won) == 1, answers
         lost = answers["a" if won == ["c"] else "c"]
-        assert lost.status == 409 and lost.json()["code"] in ("superseded", "node_alive"), lost  # the new owner is alive
+        # the new owner is alive
+        assert lost.status == 409 and lost.json()["code"] in ("superseded", "node_alive"), lost
         assert (fleet.records()[s]["node"], fleet.records()[s]["epoch"]) == (won[0], 2)
 
 
@@ -191,7 +195,8 @@ def test_taken_and_taken_back(fleet, ledger, session):  # noqa: F811
     heal(fleet)
     is_set_aside(fleet, "a", session, 2)
     assert fleet.registered_at("b")[session] == 3 and fleet.superseded_at("b")[aside(session)] == 1
-    for name, s, data in [("b", aside(session), b"at b 1"), ("a", aside(session, 2), b"at a 2"), ("b", session, b"at b 3")]:
+    for name, s, data in [("b", aside(session), b"at b 1"), ("a", aside(session, 2), b"at a 2"),
+                          ("b", session, b"at b 3")]:
         assert fleet.ask(name, "GET", DATA.format(s, "x")).expect(200).body == data
 
 
@@ -211,18 +216,20 @@ def test_who_remembers_the_former_owner(fleet, ledger, session):  # noqa: F811
     until("it knows the new owner", leads_there)
 
 
-# --- the former owner ---------------------------------------------------------------------------------------------------
+# --- the former owner -------------------------------------------------------------------------------------------------
 
 
 def test_a_takeover_during_a_partition(fleet, ledger, session):  # noqa: F811
-    """Acceptance 8 and 9. Clients that know of the new owner are refused by the old one at once; others are served there until the
-    directory can be asked."""
+    """Acceptance 8 and 9. Clients that know of the new owner are refused by the old one at once; others are served
+    there until the directory can be asked."""
     fleet.make("b", session)
-    plain, knowing = (ledger.writer("b", session, buffer, says) for buffer, says in (("plain", False), ("knowing", True)))
+    plain, knowing = (ledger.writer("b", session, buffer, says) for buffer,
+                      says in (("plain", False), ("knowing", True)))
     plain.goes_on()
     hide(fleet, "b")
     plain.goes_on()
-    assert fleet.ask("b", "GET", "/v1/sessions/" + session).expect(200).headers["Gpubuf-Fleet"].startswith("alone; since=")
+    assert fleet.ask("b", "GET", "/v1/sessions/" + session).expect(200).headers["Gpubuf-Fleet"].startswith(
+        "alone; since=")
     fleet.ask("a", "GET", "/v1/sessions/" + session).problem(503, "owner_absent")
     knowing.end()
     assert knowing.acknowledged and not knowing.refused
@@ -261,10 +268,12 @@ def test_what_is_set_aside_can_be_read_and_deleted(fleet, ledger, session):  # n
             ("PATCH", at, {"labels": {}}), ("POST", at + "/buffers", {"name": "y", "dtype": "uint8", "shape": [4]}),
             ("POST", at + "/buffers/x/seal", {}), ("PATCH", at + "/buffers/x", {"labels": {"a": "b"}}),
             ("POST", at + "/pools", {"name": "p", "max_bytes": 4096})]:
-        reply = fleet.ask("b", method, target, body, {"Content-Type": "application/json"} if isinstance(body, dict) else None)
+        reply = fleet.ask("b", method, target, body, {"Content-Type": "application/json"} if isinstance(body, dict)
+                          else None)
         assert reply.status == 404 and reply.json()["code"] == "not_found" or read_only(reply), (method, target)
     assert fleet.ask("b", "GET", DATA.format(new, "x")).expect(200).body == b"abc"
-    told = until("it was told", lambda: [e for e in events(fleet, "b", "session.superseded") if e.get("session") == session])
+    told = until("it was told", lambda: [e for e in events(fleet, "b", "session.superseded") if e.get("session")
+                                         == session])
     assert [e["detail"] for e in told] == [new], told
     assert not any(e.get("session") == session for e in events(fleet, "b", "session.deleted"))
     fleet.ask("b", "DELETE", at).expect(204)
@@ -317,7 +326,8 @@ def test_a_long_name_is_cut(fleet, ledger, session):  # noqa: F811
 
 
 def test_an_owner_that_starts_after_a_takeover(fleet, ledger, session):  # noqa: F811
-    """Its bytes ended with it; what is left of the session is set aside. At its second start it is as after the first."""
+    """Its bytes ended with it; what is left of the session is set aside. At its second start it is as after the
+    first."""
     fleet.make("b", session)
     ledger.put("b", session, b"abc").expect(201)
     fleet.kill("b")
@@ -354,7 +364,8 @@ def test_requests_that_go_on_while_the_session_is_set_aside(fleet, ledger, sessi
     client = fleet["b"].client()
     for data in (b"abc", b"def"):  # the second continues where the first was
         ledger.put("b", session, data, client=client)
-    made = fleet.ask("b", "POST", f"/v1/sessions/{session}/buffers", {"name": "y", "dtype": "uint8", "shape": [4]}, key).expect(201)
+    made = fleet.ask("b", "POST", f"/v1/sessions/{session}/buffers", {"name": "y", "dtype": "uint8", "shape": [4]},
+                     key).expect(201)
     assert made.json()["name"] == "y"
     hide(fleet, "b")
     raw = fleet["b"].raw()
@@ -366,7 +377,8 @@ def test_requests_that_go_on_while_the_session_is_set_aside(fleet, ledger, sessi
     reply = raw.reply()
     assert reply is None or reply.status in (404, 409, 410), reply
     assert client.ask("PUT", target, b"ghi").expect(307).headers["Gpubuf-Owner"] == "a"
-    again = fleet.ask("b", "POST", f"/v1/sessions/{session}/buffers", {"name": "y", "dtype": "uint8", "shape": [4]}, key)
+    again = fleet.ask("b", "POST", f"/v1/sessions/{session}/buffers", {"name": "y", "dtype": "uint8", "shape": [4]},
+                      key)
     assert again.expect(307).headers["Gpubuf-Owner"] == "a"
     assert fleet.ask("b", "GET", DATA.format(new, "x")).expect(200).body == b"def"
     read_only(client.ask("PUT", DATA.format(new, "x"), b"ghi"))
@@ -374,7 +386,8 @@ def test_requests_that_go_on_while_the_session_is_set_aside(fleet, ledger, sessi
 
 def test_parts_of_an_upload_to_one_that_is_set_aside(fleet, ledger, session):  # noqa: F811
     fleet.make("b", session)
-    begun = fleet.ask("b", "POST", f"/v1/sessions/{session}/uploads", {"buffer": "m", "dtype": "uint8", "shape": [8]}).expect(201)
+    begun = fleet.ask("b", "POST", f"/v1/sessions/{session}/uploads", {"buffer": "m", "dtype": "uint8",
+                                                                       "shape": [8]}).expect(201)
     at = begun.headers["Location"].partition(fleet.url("b"))[2] or begun.headers["Location"]
     hide(fleet, "b")
     ledger.take("a", session)
@@ -385,7 +398,7 @@ def test_parts_of_an_upload_to_one_that_is_set_aside(fleet, ledger, session):  #
     fleet.ask("b", "GET", f"/v1/sessions/{new}/buffers/m").problem(404, "buffer_not_found")
 
 
-# --- deleting what is away ----------------------------------------------------------------------------------------------
+# --- deleting what is away --------------------------------------------------------------------------------------------
 
 
 def test_a_session_of_an_absent_node_is_deleted(fleet, ledger, session):  # noqa: F811
@@ -444,7 +457,8 @@ def test_a_deleted_session_does_not_rise(fleet, ledger, session, way):  # noqa: 
 
 
 def test_of_a_node_that_was_forgotten(fleet, ledger, session):  # noqa: F811
-    """Its sessions are out of the directory. When it comes back they are its own again, one epoch further, unless another has the name."""
+    """Its sessions are out of the directory. When it comes back they are its own again, one epoch further, unless
+    another has the name."""
     fleet.make("b", session)
     fleet.make("b", session + ".2")
     ledger.put("b", session, b"abc").expect(201)
@@ -460,7 +474,7 @@ def test_of_a_node_that_was_forgotten(fleet, ledger, session):  # noqa: F811
     is_set_aside(fleet, "b", session + ".2")
 
 
-# --- records ------------------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_changed_of_a_session_is_in_its_record(fleet, ledger, session):  # noqa: F811
@@ -471,7 +485,8 @@ def test_what_is_changed_of_a_session_is_in_its_record(fleet, ledger, session): 
     assert json.dumps(fleet.records()[session]["quota"]).find(str(1 << 20)) >= 0
     assert fleet.ask("a", "GET", "/v1/fleet/sessions/" + session).expect(200).json()["labels"] == {"k": "w", "l": "m"}
     fleet.ask("b", "PATCH", "/v1/sessions/" + session, {"quota": {"bytes": None}}).expect(200)
-    until("the directory has it", lambda: fleet.records()[session]["quota"] is None or "bytes" not in str(fleet.records()[session]["quota"]))
+    until("the directory has it", lambda: fleet.records()[session]["quota"] is None or "bytes"
+          not in str(fleet.records()[session]["quota"]))
     assert fleet.records()[session]["epoch"] == 1, "nothing else has changed"
 
 
@@ -491,11 +506,12 @@ def test_what_is_changed_while_the_directory_is_silent(fleet, ledger, session, r
     until("the directory has it", lambda: fleet.records()[session]["labels"] == {"k": "later"})
 
 
-# --- local sessions -----------------------------------------------------------------------------------------------------
+# --- local sessions ---------------------------------------------------------------------------------------------------
 
 
 def test_a_local_session_hides_a_registered_one(fleet, ledger, session):  # noqa: F811
-    """It was made while its node was alone. The node serves it, others lead to the owner, and neither ends the other."""
+    """It was made while its node was alone. The node serves it, others lead to the owner, and neither ends the
+    other."""
     fleet.to_etcd["b"].set("hole")
     until("it knows that it is alone", lambda: fleet.state("b") == "alone")
     fleet.ask("b", "POST", "/v1/sessions", {"name": session}).expect(201)

@@ -45,7 +45,8 @@ def test_by_name(fleet, sessions):
     r = copy(fleet, to, of + "/x").expect(201)
     assert r.json()["way"] == "pull" and fleet.ask("a", "GET", DATA.format(to, "y")).body == BIG
     copy(fleet, to, to + "/y", "b").expect(307)  # the target's node is asked first
-    r = fleet.ask("a", "POST", f"/v1/sessions/{to}/buffers/z/copy", {"from": of + "/x"}, {"Prefer": "respond-async"}).expect(202)
+    r = fleet.ask("a", "POST", f"/v1/sessions/{to}/buffers/z/copy", {"from": of + "/x"},
+                  {"Prefer": "respond-async"}).expect(202)
     ended = lambda: fleet.ask("a", "GET", "/v1/operations/" + r.json()["id"]).json()  # noqa: E731
     until("it is there", lambda: ended()["state"] == "done")
     assert fleet.ask("a", "GET", DATA.format(to, "z")).body == BIG
@@ -69,7 +70,8 @@ def test_an_operation_ends_on_request_and_with_its_session(fleet, sessions, by):
     fleet["b"].process.send_signal(signal.SIGSTOP)
     try:
         def begun(session):
-            r = fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers/y/copy", {"from": source}, {"Prefer": "respond-async"}).expect(202)
+            r = fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers/y/copy", {"from": source},
+                          {"Prefer": "respond-async"}).expect(202)
             return "/v1/operations/" + r.json()["id"]
 
         def state(operation):

@@ -44,7 +44,8 @@ def fleet(shared):
     whole(shared)
     for name in shared.registered_at("a"):
         shared.ask("a", "DELETE", "/v1/sessions/" + name).expect(204)
-    until("the holders have dropped their copies", lambda: not any(shared.ask(n, "GET", "/v1/fleet/copies").json()["items"] for n in "bd"))
+    until("the holders have dropped their copies",
+          lambda: not any(shared.ask(n, "GET", "/v1/fleet/copies").json()["items"] for n in "bd"))
 
 
 def sealed(fleet, session, replicas, fill=False, **more):  # noqa: F811
@@ -52,7 +53,8 @@ def sealed(fleet, session, replicas, fill=False, **more):  # noqa: F811
     fleet.make("a", session, replicas=replicas, **more)
     fleet.ask("a", "PUT", DATA.format(session, "x"), BIG).expect(201)
     if fill:
-        fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers/x/fill", {"pattern": 0, "width": 1, "offset": 0, "bytes": 1}).expect(200)
+        fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers/x/fill", {"pattern": 0, "width": 1, "offset": 0,
+                                                                          "bytes": 1}).expect(200)
     fleet.ask("a", "POST", f"/v1/sessions/{session}/buffers/x/seal").expect(200)
 
     def known():
@@ -61,7 +63,8 @@ def sealed(fleet, session, replicas, fill=False, **more):  # noqa: F811
 
     def current():
         items = fleet.ask("a", "GET", f"/v1/sessions/{session}/copies").expect(200).json()["items"]
-        return len(items) == replicas and all(h["current"] and h["buffers"] == 1 for h in items) and sorted(h["node"] for h in items)
+        return (len(items) == replicas and all(h["current"] and h["buffers"] == 1 for h in items)
+                and sorted(h["node"] for h in items))
 
     until("the node that pulls knows that the owner is there", known)
     try:
@@ -71,7 +74,8 @@ def sealed(fleet, session, replicas, fill=False, **more):  # noqa: F811
 
 
 def begun(fleet, source):
-    r = fleet.ask("c", "POST", "/v1/sessions/to/buffers/y/copy", {"from": source}, {"Prefer": "respond-async"}).expect(202)
+    r = fleet.ask("c", "POST", "/v1/sessions/to/buffers/y/copy", {"from": source},
+                  {"Prefer": "respond-async"}).expect(202)
     return "/v1/operations/" + r.json()["id"]
 
 
@@ -251,7 +255,8 @@ def test_a_holder_with_a_local_session_of_that_name(fleet, session):  # noqa: F8
         local(fleet, name, session)
     (holder,) = sealed(fleet, session, 1)
     fleet.kill("a")
-    until("reads are sent to the holder", lambda: fleet.to_node[holder].url in fleet.ask("c", "GET", DATA.format(session, "x")).headers.get("Location", ""))
+    until("reads are sent to the holder", lambda: fleet.to_node[holder].url
+          in fleet.ask("c", "GET", DATA.format(session, "x")).headers.get("Location", ""))
     problem = failed(fleet, begun(fleet, session + "/x"))
     assert problem["code"] == "source_refused" and "has a local session" in problem["detail"], problem
     for name in "bd":

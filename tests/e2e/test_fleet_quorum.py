@@ -1,4 +1,5 @@
-"""Four nodes over an etcd of three members: they see the same, race for names, and continue when members of etcd fail."""
+"""Four nodes over an etcd of three members: they see the same, race for names, and continue when members of etcd
+fail."""
 import os
 import signal
 import threading
@@ -42,7 +43,7 @@ def fleet(shared):
     shared.agree()
 
 
-# --- all is well --------------------------------------------------------------------------------------------------------
+# --- all is well ------------------------------------------------------------------------------------------------------
 
 
 def test_all_see_all_within_three_seconds(shared):
@@ -53,7 +54,8 @@ def test_all_see_all_within_three_seconds(shared):
                 for n in shared.ask(name, "GET", "/v1/fleet/nodes").expect(200).json()["items"]]
 
     for name in NODES:
-        assert [(n["name"], n["alive"], n["urls"]["default"]) for n in seen(name)] == [(n, True, shared.url(n)) for n in NODES]
+        assert [(n["name"], n["alive"], n["urls"]["default"]) for n in seen(name)] == [(n, True, shared.url(n))
+                                                                                       for n in NODES]
         assert seen(name) == seen("a")
 
 
@@ -109,14 +111,16 @@ def test_a_racer_that_is_killed_leaves_no_name_without_a_session(fleet, session,
     fleet.start("b")
     fleet.joined()
     fleet.agree()
-    acknowledged = [(name, node) for name, answers in race.answers.items() for node, a in answers.items() if a.status == 201]
+    acknowledged = [(name, node) for name, answers in race.answers.items() for node, a in answers.items() if a.status
+                    == 201]
     sessions = fleet.etcd.read("sessions")
     assert acknowledged and all(sessions[name]["node"] == node for name, node in acknowledged)
     for name, answers in race.answers.items():
-        assert sorted(a.status for a in answers.values())[1:] == (len(answers) - 1) * [409] or not answers, (name, answers)
+        assert (sorted(a.status for a in answers.values())[1:] == (len(answers) - 1) * [409]
+                or not answers), (name, answers)
 
 
-# --- members fail -------------------------------------------------------------------------------------------------------
+# --- members fail -----------------------------------------------------------------------------------------------------
 
 
 def redirected(fleet, name, session):
@@ -175,7 +179,8 @@ def test_without_a_quorum_what_is_registered_is_found(fleet, session):
     until("all know that they are alone", lambda: fleet.states_are("alone"))
     assert redirected(fleet, "a", session), "it is remembered"
     assert redirected(fleet, "c", session), "it is read from the member that is left"
-    for target, body in [("/v1/sessions", {"name": session + ".2", "fleet": True}), ("/v1/fleet/sessions", {"name": session + ".3"})]:
+    for target, body in [("/v1/sessions", {"name": session + ".2", "fleet": True}),
+                         ("/v1/fleet/sessions", {"name": session + ".3"})]:
         answers = []
         asking = threading.Thread(target=lambda t=target, b=body: answers.append(fleet.ask("c", "POST", t, b)))
         asking.start()

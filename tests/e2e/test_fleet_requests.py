@@ -1,4 +1,5 @@
-"""What a client sees at the nodes of a fleet: redirects before the body, tickets, loops that end; and a daemon in no fleet."""
+"""What a client sees at the nodes of a fleet: redirects before the body, tickets, loops that end; and a daemon in no
+fleet."""
 import base64
 import hashlib
 import hmac
@@ -33,22 +34,25 @@ def session(fleet, request):
 
 def curl(fleet, name, target, *args, input=None):
     """curl -L at that node: (status, redirects, body)."""
-    run = subprocess.run(["curl", "-sSL", "--max-time", str(PATIENCE_S), "-H", f"Authorization: Bearer {fleet.tokens[name]}", "-w",
-                          "\n%{http_code} %{num_redirects}", *args, fleet[name].url(target)], input=input, capture_output=True)
+    run = subprocess.run(["curl", "-sSL", "--max-time", str(PATIENCE_S), "-H", "Authorization: Bearer "
+                          f"{fleet.tokens[name]}", "-w",
+                          "\n%{http_code} %{num_redirects}", *args, fleet[name].url(target)], input=input,
+                         capture_output=True)
     assert run.returncode == 0, run.stderr
     body, _, said = run.stdout.rpartition(b"\n")
     return (*map(int, said.split()), body)
 
 
-# --- redirects ----------------------------------------------------------------------------------------------------------
+# --- redirects --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["file", "chunked", "stdin", "binary"])
 @pytest.mark.parametrize("name", "abc")
 def test_an_upload_by_curl_reaches_the_owner(fleet, session, tmp_path, way, name):
     (tmp_path / "x").write_bytes(BIG)
-    args = {"file": ["-T", tmp_path / "x"], "chunked": ["-T", tmp_path / "x", "-H", "Transfer-Encoding: chunked"], "stdin": ["-T", "-"],
-            "binary": ["-X", "PUT", "-H", "Content-Type: application/octet-stream", "--data-binary", f"@{tmp_path}/x"]}[way]
+    args = {"file": ["-T", tmp_path / "x"], "chunked": ["-T", tmp_path / "x", "-H", "Transfer-Encoding: chunked"],
+            "stdin": ["-T", "-"], "binary": ["-X", "PUT", "-H", "Content-Type: application/octet-stream",
+                                             "--data-binary", f"@{tmp_path}/x"]}[way]
     target = DATA.format(session, "x") + f"?dtype=uint8&shape={len(BIG)}"
     status, redirects, _ = curl(fleet, name, target, *args, input=BIG if way == "stdin" else None)
     assert (status, redirects) == (201, int(name != "b"))
@@ -61,11 +65,11 @@ def test_other_requests_by_curl_reach_the_owner(fleet, session, name):
     data = DATA.format(session, "x")
     fleet.ask("b", "PUT", data, b"0123456789").expect(201)
     assert curl(fleet, name, data, "-r", "2-4") == (206, 1, b"234")
-    assert curl(fleet, name, data + "?offset=1", "-X", "PATCH", "-H", "Content-Type: application/octet-stream", "--data-binary",
-                "ab")[:2] == (200, 1)
+    assert curl(fleet, name, data + "?offset=1", "-X", "PATCH", "-H", "Content-Type: application/octet-stream",
+                "--data-binary", "ab")[:2] == (200, 1)
     assert fleet.ask("b", "GET", data).expect(200).body == b"0ab3456789"
-    assert curl(fleet, name, f"/v1/sessions/{session}/buffers/x", "-X", "PATCH", "-H", "Content-Type: application/json", "-d",
-                '{"labels":{"k":"v"}}')[:2] == (200, 1)
+    assert curl(fleet, name, f"/v1/sessions/{session}/buffers/x", "-X", "PATCH", "-H", "Content-Type: application/json",
+                "-d", '{"labels":{"k":"v"}}')[:2] == (200, 1)
     assert json.loads(curl(fleet, name, f"/v1/sessions/{session}/buffers/x")[2])["labels"] == {"k": "v"}
     assert curl(fleet, name, f"/v1/sessions/{session}/buffers/x", "-X", "DELETE")[:2] == (204, 1)
     assert curl(fleet, name, f"/v1/sessions/{session}/buffers/x")[:2] == (404, 1)
@@ -76,10 +80,12 @@ def test_other_requests_by_curl_reach_the_owner(fleet, session, name):
 @pytest.mark.parametrize("expect", [False, True])
 def test_the_redirect_comes_before_the_body(fleet, session, expect):
     with fleet["a"].raw() as raw:
-        reply = raw.put(DATA.format(session, "x"), len(BIG), f"Authorization: Bearer {fleet.tokens['a']}", expect=expect).reply()
+        reply = raw.put(DATA.format(session, "x"), len(BIG), f"Authorization: Bearer {fleet.tokens['a']}",
+                        expect=expect).reply()
         assert raw.continues == 0
     reply.expect(307)
-    assert (reply.headers["Gpubuf-Owner"], reply.headers["Gpubuf-Epoch"], reply.headers["Cache-Control"]) == ("b", "1", "no-store")
+    assert (reply.headers["Gpubuf-Owner"], reply.headers["Gpubuf-Epoch"],
+            reply.headers["Cache-Control"]) == ("b", "1", "no-store")
     assert (reply.json()["node"], reply.json()["epoch"]) == ("b", 1)
     assert reply.headers["Location"].startswith(fleet["b"].url(DATA.format(session, "x")) + "?via=1.1&ticket=")
     with fleet["b"].raw() as raw:
@@ -93,7 +99,7 @@ def test_who_may_not_here_is_told_nothing(fleet, session):
     assert reply.headers.get("Location") is None
 
 
-# --- tickets ------------------------------------------------------------------------------------------------------------
+# --- tickets ----------------------------------------------------------------------------------------------------------
 
 
 def ticket_of(fleet, method, target):
@@ -113,7 +119,8 @@ def signed(fleet, ticket, method, target, node, expires):
     who = base64.urlsafe_b64decode(who + "=" * (-len(who) % 4)).decode()
     path, _, query = target.partition("?")
     text = "".join(f"{len(part)}:{part}" for part in ("gpubuf ticket 1", method, path, query, node, str(expires), who))
-    return ".".join([kid, str(expires), unpadded(who.encode()), unpadded(hmac.new(key, text.encode(), hashlib.sha256).digest())])
+    return ".".join([kid, str(expires), unpadded(who.encode()),
+                     unpadded(hmac.new(key, text.encode(), hashlib.sha256).digest())])
 
 
 @pytest.fixture
@@ -178,7 +185,7 @@ def redirected(fleet, target, secret):
     return reply if reply.status == 307 else None
 
 
-# --- loops --------------------------------------------------------------------------------------------------------------
+# --- loops ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -186,8 +193,8 @@ def point(fleet):
     """Sets the owner of the session "ghost" in the directory, which no node has."""
 
     def to(node, epoch):
-        fleet.etcd.put("sessions/ghost", {"node": node, "epoch": epoch, "claim": "of-the-test", "on_partition": "serve", "labels": {},
-                                          "quota": None, "state": "live"})
+        fleet.etcd.put("sessions/ghost", {"node": node, "epoch": epoch, "claim": "of-the-test", "on_partition": "serve",
+                                          "labels": {}, "quota": None, "state": "live"})
 
     yield to
     fleet.etcd.delete("sessions/ghost")
@@ -215,7 +222,8 @@ def test_what_is_remembered_leads_on_to_the_owner(fleet, point):
     reply = fleet.ask("a", "GET", "/v1/sessions/ghost").expect(307)
     assert reply.headers["Gpubuf-Owner"] == "b"
     reply = hop(fleet, reply.headers["Location"]).expect(307)
-    assert (reply.headers["Gpubuf-Owner"], reply.headers["Gpubuf-Epoch"]) == ("c", "2") and "via=2.2&" in reply.headers["Location"]
+    assert ((reply.headers["Gpubuf-Owner"], reply.headers["Gpubuf-Epoch"]) == ("c", "2")
+            and "via=2.2&" in reply.headers["Location"])
     hop(fleet, reply.headers["Location"]).problem(503, "owner_unknown")
 
 
@@ -243,7 +251,7 @@ def test_hops_are_bounded(fleet, point):
     assert owners == ["b", "c", "a"]
 
 
-# --- without a fleet ----------------------------------------------------------------------------------------------------
+# --- without a fleet --------------------------------------------------------------------------------------------------
 
 
 def test_a_daemon_in_no_fleet_is_as_before(fleet):
@@ -251,7 +259,8 @@ def test_a_daemon_in_no_fleet_is_as_before(fleet):
     with Daemon("host:bytes=64M") as daemon:
         assert "gb-fleet" not in daemon.threads()
         assert daemon.get("/v1/fleet") == {"state": "none"}
-        for target in ("/v1/fleet/nodes", "/v1/fleet/sessions", "/v1/fleet/sessions/x", "/v1/fleet/stats", "/v1/fleet/targets"):
+        for target in ("/v1/fleet/nodes", "/v1/fleet/sessions", "/v1/fleet/sessions/x", "/v1/fleet/stats",
+                       "/v1/fleet/targets"):
             daemon.ask("GET", target).problem(501, "unsupported")
         for target in ("/v1/sessions/none", DATA.format("none", "x")):
             daemon.ask("GET", target).problem(404, "session_not_found")

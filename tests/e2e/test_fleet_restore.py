@@ -1,5 +1,5 @@
-"""A directory that lost its data, was rebuilt, is that of another fleet, or was restored from an old backup; and records that were changed by
-hand, as such a backup would have them."""
+"""A directory that lost its data, was rebuilt, is that of another fleet, or was restored from an old backup; and
+records that were changed by hand, as such a backup would have them."""
 import base64
 import datetime
 import shutil
@@ -38,7 +38,8 @@ class Backup:
         shutil.rmtree(self.etcd.data)
         shutil.copytree(self.folder, self.etcd.data)
         if not quick:
-            until("all are alone for as long as a lease lasts", lambda: all(alone_s(self.fleet, n) > TTL_S for n in self.fleet.living))
+            until("all are alone for as long as a lease lasts",
+                  lambda: all(alone_s(self.fleet, n) > TTL_S for n in self.fleet.living))
         self.etcd.start()
 
 
@@ -63,7 +64,8 @@ def wipe(fleet):  # noqa: F811
     etcd.kill()
     shutil.rmtree(etcd.data)
     etcd.start()
-    until("all know that it is empty", lambda: all("has lost the record of the fleet" in why(fleet, name) for name in "abc"))
+    until("all know that it is empty", lambda: all("has lost the record of the fleet" in why(fleet, name)
+                                                   for name in "abc"))
 
 
 def uuid_of(fleet):  # noqa: F811
@@ -84,7 +86,7 @@ def rejoin(fleet, name, change):  # noqa: F811
     heal(fleet)
 
 
-# --- lost data ----------------------------------------------------------------------------------------------------------
+# --- lost data --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["record", "command", "named"])
@@ -124,7 +126,8 @@ def test_a_directory_that_is_rebuilt(fleet, ledger, session, way):  # noqa: F811
 
 
 def test_a_directory_of_another_fleet(fleet, ledger, session, backup):  # noqa: F811
-    """A node that has registered sessions stays alone and says how to continue, over a restart as well. One that has none joins."""
+    """A node that has registered sessions stays alone and says how to continue, over a restart as well. One that has
+    none joins."""
     for s in fleet.registered_at("c"):
         fleet.ask("c", "DELETE", "/v1/sessions/" + s).expect(204)
         ledger.forget(s)
@@ -141,8 +144,10 @@ def test_a_directory_of_another_fleet(fleet, ledger, session, backup):  # noqa: 
             fleet.kill(name)
             fleet.start(name)
         until("the one has joined", lambda: fleet.state("c") == "joined")
-        until("the others know", lambda: all(uuid in why(fleet, name) and "--rebuild" in why(fleet, name) for name in "a"))
-        assert fleet.state("a") == "alone" == fleet.state("b") and fleet.ask("a", "GET", "/v1/fleet").json()["fleet_uuid"] == uuid
+        until("the others know", lambda: all(uuid in why(fleet, name) and "--rebuild" in why(fleet, name)
+                                             for name in "a"))
+        assert fleet.state("a") == "alone" == fleet.state("b") and fleet.ask("a", "GET",
+                                                                             "/v1/fleet").json()["fleet_uuid"] == uuid
         assert fleet.etcd.read("sessions") == {} and set(fleet.etcd.read("nodes")) == {"c"}
         fleet.ask("a", "GET", "/v1/sessions/" + session).expect(200)
         fleet.ask("b", "GET", f"/v1/sessions/{session}.b").problem(503, "owner_uncertain")
@@ -153,7 +158,7 @@ def test_a_directory_of_another_fleet(fleet, ledger, session, backup):  # noqa: 
     fleet.ask("b", "GET", f"/v1/sessions/{session}.b").expect(200)
 
 
-# --- an old backup ------------------------------------------------------------------------------------------------------
+# --- an old backup ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -177,14 +182,17 @@ def test_an_old_backup(fleet, ledger, session, backup, quick):  # noqa: F811
     heal(fleet)
     for n in ("taken", "buried"):
         is_set_aside(fleet, "b", names[n])
-    until("all is in the directory", lambda: fleet.records()[names["changed"]]["labels"] and names["gone"] not in fleet.records())
+    until("all is in the directory", lambda: fleet.records()[names["changed"]]["labels"] and names["gone"]
+          not in fleet.records())
     old.restore(quick)
     assert quick or names["new"] not in fleet.records()
     fleet.joined()
     fleet.agree()
     records = fleet.records()
-    assert {n: records[s]["node"] for n, s in names.items() if s in records} == {"same": "b", "new": "c", "changed": "b", "taken": "a"}
-    assert records[names["same"]]["epoch"] == 1 and records[names["new"]]["epoch"] == 2 and records[names["taken"]]["epoch"] == 3
+    assert {n: records[s]["node"] for n, s in names.items() if s in records} == {"same": "b", "new": "c",
+                                                                                 "changed": "b", "taken": "a"}
+    assert (records[names["same"]]["epoch"] == 1 and records[names["new"]]["epoch"] == 2
+            and records[names["taken"]]["epoch"] == 3)
     assert records[names["changed"]]["labels"] == {"k": "v"}
     assert fleet.ask("a", "GET", DATA.format(names["taken"], "x")).expect(200).body == b"at a"
     assert fleet.ask("b", "GET", DATA.format(aside(names["taken"]), "x")).expect(200).body == b"taken"
@@ -192,7 +200,8 @@ def test_an_old_backup(fleet, ledger, session, backup, quick):  # noqa: F811
 
 @pytest.mark.parametrize("away", ["former", "owner", "hidden"])
 def test_an_old_backup_from_before_a_takeover(fleet, ledger, session, backup, away):  # noqa: F811
-    """It says b, which is away, or has set the session aside and the owner a is away, or was hidden all the time and knows nothing."""
+    """It says b, which is away, or has set the session aside and the owner a is away, or was hidden all the time and
+    knows nothing."""
     fleet.make("b", session)
     ledger.put("b", session, b"at b").expect(201)
     old = backup()
@@ -214,13 +223,14 @@ def test_an_old_backup_from_before_a_takeover(fleet, ledger, session, backup, aw
     if away == "former":
         fleet.start("b")
     heal(fleet)
-    until("its epoch is higher", lambda: fleet.registered_at("a").get(session) == 3 == fleet.records()[session]["epoch"])
+    until("its epoch is higher", lambda: fleet.registered_at("a").get(session) == 3
+          == fleet.records()[session]["epoch"])
     is_set_aside(fleet, "b", session)
 
 
 def test_an_old_backup_from_before_a_name_changed_hands(fleet, ledger, session, backup):  # noqa: F811
-    """The session of that name was deleted at b and made again at a, at the same epoch: a cannot know which is the later one. It sets its own
-    aside, unless b says first that it has none. What a has acknowledged is there."""
+    """The session of that name was deleted at b and made again at a, at the same epoch: a cannot know which is the
+    later one. It sets its own aside, unless b says first that it has none. What a has acknowledged is there."""
     fleet.make("b", session)
     old = backup()
     fleet.joined()
@@ -232,10 +242,11 @@ def test_an_old_backup_from_before_a_name_changed_hands(fleet, ledger, session, 
     old.restore()
     fleet.joined()
     fleet.agree()
-    until("a has what it acknowledged", lambda: b"abc" in [fleet.ask("a", "GET", DATA.format(name, "x")).body for name in (session, aside(session))])
+    until("a has what it acknowledged", lambda: b"abc" in [fleet.ask("a", "GET", DATA.format(name, "x")).body
+                                                           for name in (session, aside(session))])
 
 
-# --- records that were changed ------------------------------------------------------------------------------------------
+# --- records that were changed ----------------------------------------------------------------------------------------
 
 
 def edit(fleet, session, **members):  # noqa: F811
@@ -258,8 +269,8 @@ def test_a_record_that_is_missing(fleet, ledger, session):  # noqa: F811
 
 @pytest.mark.parametrize("what", ["lower", "higher", "labels"])
 def test_a_record_of_the_same_session(fleet, ledger, session, what):  # noqa: F811
-    """An older one is written again at a higher epoch; the epoch of a newer one is taken over, and what the node says of the session
-    is right."""
+    """An older one is written again at a higher epoch; the epoch of a newer one is taken over, and what the node says
+    of the session is right."""
     fleet.make("b", session)
     ledger.put("b", session, b"abc").expect(201)
     rejoin(fleet, "b", lambda: edit(fleet, session, epoch=5))
@@ -268,14 +279,16 @@ def test_a_record_of_the_same_session(fleet, ledger, session, what):  # noqa: F8
     change = {"lower": {"epoch": 2}, "higher": {"epoch": 7}, "labels": {"labels": {"of": "another"}}}[what]
     rejoin(fleet, "b", lambda: edit(fleet, session, **change))
     epoch = {"lower": 6, "higher": 7, "labels": 5}[what]
-    until("both say the same", lambda: fleet.records()[session] == {**record, "epoch": epoch} and fleet.registered_at("b")[session] == epoch)
+    until("both say the same", lambda: fleet.records()[session] == {**record, "epoch": epoch}
+          and fleet.registered_at("b")[session] == epoch)
     assert fleet.ask("b", "GET", DATA.format(session, "x")).expect(200).headers["Gpubuf-Epoch"] == str(epoch)
 
 
-@pytest.mark.parametrize("epoch, state, stays", [(5, "live", False), (3, "live", False), (2, "live", True), (3, "deleted", False),
-                                                 (2, "deleted", True)])
+@pytest.mark.parametrize("epoch, state, stays", [(5, "live", False), (3, "live", False), (2, "live", True),
+                                                 (3, "deleted", False), (2, "deleted", True)])
 def test_a_record_of_another_session(fleet, ledger, session, epoch, state, stays):  # noqa: F811
-    """The node has it at epoch 3. The one at the same or a higher epoch is right; an older one, of a node that is not there, is not."""
+    """The node has it at epoch 3. The one at the same or a higher epoch is right; an older one, of a node that is not
+    there, is not."""
     fleet.make("b", session)
     rejoin(fleet, "b", lambda: edit(fleet, session, epoch=3))
     until("it is at epoch 3", lambda: fleet.registered_at("b")[session] == 3)

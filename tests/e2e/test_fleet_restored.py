@@ -1,5 +1,5 @@
-"""etcd is given old data, and its revision is caught up before any node reads it: no node says that a session is absent, or makes it,
-while its owner serves it. And an etcd that is out of space."""
+"""etcd is given old data, and its revision is caught up before any node reads it: no node says that a session is
+absent, or makes it, while its owner serves it. And an etcd that is out of space."""
 import http.client
 import http.server
 import shutil
@@ -105,7 +105,8 @@ def test_a_session_that_had_moved(three, tmp_path):
 
 
 def test_a_node_that_is_started_just_after(tmp_path):
-    """It has seen no connection end. The owner has not told yet that it has the session; another node knows that it may."""
+    """It has seen no connection end. The owner has not told yet that it has the session; another node knows that it
+    may."""
     fleet = Fleet("abc", relayed="abc")
     try:
         fleet.joined()
@@ -231,7 +232,8 @@ def test_a_directory_out_of_space():
             return state["state"] == "alone" and "NOSPACE" in state["why"]
 
         until("it says so", said)
-        refused = fleet.ask("a", "POST", "/v1/sessions", {"name": "s", "fleet": True}).problem(503, "directory_unavailable")
+        refused = fleet.ask("a", "POST", "/v1/sessions",
+                            {"name": "s", "fleet": True}).problem(503, "directory_unavailable")
         assert "out of space" in refused["detail"]
         fleet.etcd.call("/v3/maintenance/alarm", {"action": "DEACTIVATE", "memberID": "0", "alarm": "NOSPACE"})
         fleet.joined()

@@ -22,11 +22,13 @@ def refuses(fleet, session):  # noqa: F811
     """Any request for it is refused, and none for others."""
     at = "/v1/sessions/" + session
     for method, target, body in [
-            ("GET", at, None), ("GET", at + "/buffers", None), ("GET", DATA.format(session, "x"), None), ("PUT", DATA.format(session, "x"), b"new"),
-            ("PATCH", DATA.format(session, "x") + "?offset=0", b"n"), ("PATCH", at, {"labels": {"k": "v"}}), ("DELETE", at, None),
-            ("DELETE", at + "/buffers/x", None), ("POST", at + "/buffers", {"name": "y", "dtype": "uint8", "shape": [4]}),
+            ("GET", at, None), ("GET", at + "/buffers", None), ("GET", DATA.format(session, "x"), None),
+            ("PUT", DATA.format(session, "x"), b"new"), ("PATCH", DATA.format(session, "x") + "?offset=0", b"n"),
+            ("PATCH", at, {"labels": {"k": "v"}}), ("DELETE", at, None), ("DELETE", at + "/buffers/x", None),
+            ("POST", at + "/buffers", {"name": "y", "dtype": "uint8", "shape": [4]}),
             ("POST", at + "/uploads", {"buffer": "m", "dtype": "uint8", "shape": [8]})]:
-        uncertain(fleet.ask("b", method, target, body, {"Content-Type": "application/json"} if isinstance(body, dict) else None))
+        uncertain(fleet.ask("b", method, target, body, {"Content-Type": "application/json"} if isinstance(body, dict)
+                            else None))
     head = fleet.ask("b", "HEAD", DATA.format(session, "x")).expect(503)
     assert head.headers["Retry-After"] == "1"
     fleet.ask("b", "GET", f"/v1/sessions/{session}.serve").expect(200)
@@ -48,7 +50,8 @@ def stops_before_its_lease_ends(fleet, session):  # noqa: F811
 @pytest.mark.parametrize("mode", ["hole", "cut"])
 def test_an_owner_that_is_cut_off(fleet, ledger, session, mode):  # noqa: F811
     make(fleet, session)
-    plain, knowing = (ledger.writer("b", session, buffer, says) for buffer, says in (("plain", False), ("knowing", True)))
+    plain, knowing = (ledger.writer("b", session, buffer, says) for buffer,
+                      says in (("plain", False), ("knowing", True)))
     plain.goes_on()
     knowing.goes_on()
     fleet.to_etcd["b"].set(mode)
@@ -67,7 +70,8 @@ def test_an_owner_that_is_cut_off(fleet, ledger, session, mode):  # noqa: F811
 
 
 def test_a_takeover_from_one_that_stops(fleet, ledger, session):  # noqa: F811
-    """No write that was sent after the takeover is acknowledged by the former owner, whether its client knows epochs or not."""
+    """No write that was sent after the takeover is acknowledged by the former owner, whether its client knows epochs or
+    not."""
     make(fleet, session)
     writers = [ledger.writer("b", session, buffer, says) for buffer, says in (("plain", False), ("knowing", True))]
     for w in writers:
@@ -75,7 +79,8 @@ def test_a_takeover_from_one_that_stops(fleet, ledger, session):  # noqa: F811
     hide(fleet, "b")
     ledger.take("a", session)
     # The one that knows of the other epoch may have told.
-    assert fleet.ask("b", "PUT", DATA.format(session, "x"), b"new").status in (409, 503) and fleet.ask("b", "GET", "/v1/sessions/" + session).status in (409, 503)
+    assert (fleet.ask("b", "PUT", DATA.format(session, "x"), b"new").status in (409, 503)
+            and fleet.ask("b", "GET", "/v1/sessions/" + session).status in (409, 503))
     other = ledger.writer("a", session, "other", True)
     other.goes_on()
     heal(fleet)

@@ -31,22 +31,26 @@ class Prometheus:
     def __init__(self, fleet, folder):
         self.url = free_url()
         (folder / "p.yml").write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [
-            {"job_name": "fleet", "http_sd_configs": [{"url": fleet["a"].url("/v1/fleet/targets"), "refresh_interval": "1s"}]}]}))
+            {"job_name": "fleet", "http_sd_configs": [{"url": fleet["a"].url("/v1/fleet/targets"),
+                                                       "refresh_interval": "1s"}]}]}))
         with open(folder / "log", "wb") as log:
-            self.process = subprocess.Popen([program("prometheus"), f"--config.file={folder}/p.yml", f"--storage.tsdb.path={folder}/data",
-                                             "--web.listen-address=" + self.url.partition("//")[2]], stdout=log, stderr=log)
+            self.process = subprocess.Popen([program("prometheus"), f"--config.file={folder}/p.yml",
+                                             f"--storage.tsdb.path={folder}/data", "--web.listen-address="
+                                             + self.url.partition("//")[2]], stdout=log, stderr=log)
         self.log = folder / "log"
 
     def get(self, path, **query):
         assert self.process.poll() is None, self.log.read_text()
         try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=PATIENCE_S) as r:
+            with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(query)}",
+                                        timeout=PATIENCE_S) as r:
                 return json.load(r)["data"]
         except OSError:  # it is starting
             return None
 
     def query(self, expression):
-        return {r["metric"].get("node"): float(r["value"][1]) for r in (self.get("query", query=expression) or {"result": []})["result"]}
+        return {r["metric"].get("node"): float(r["value"][1]) for r in (self.get("query", query=expression)
+                                                                        or {"result": []})["result"]}
 
     def targets(self):
         """The nodes that it has."""

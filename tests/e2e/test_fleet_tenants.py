@@ -28,7 +28,8 @@ def look(fleet, tenant, at="b"):
 
 
 def make(fleet, at, name, tenant, bytes):
-    return fleet.ask(at, "POST", "/v1/sessions", {"name": name, "fleet": True, "tenant": tenant, "quota": {"bytes": bytes}})
+    return fleet.ask(at, "POST", "/v1/sessions", {"name": name, "fleet": True, "tenant": tenant,
+                                                  "quota": {"bytes": bytes}})
 
 
 def test_the_limit_is_of_all_together(fleet, session):  # noqa: F811
@@ -42,11 +43,14 @@ def test_the_limit_is_of_all_together(fleet, session):  # noqa: F811
     assert str(10 * MB) in problem["detail"]
     assert session + ".3" not in fleet.etcd.read("sessions")
     # Placed ones count as well.
-    fleet.ask("c", "POST", "/v1/fleet/sessions", {"name": session + ".3", "tenant": t, "quota": {"bytes": 1}}).problem(507, "tenant_quota_exceeded")
+    fleet.ask("c", "POST", "/v1/fleet/sessions", {"name": session + ".3", "tenant": t,
+                                                  "quota": {"bytes": 1}}).problem(507, "tenant_quota_exceeded")
     fleet.ask("b", "DELETE", f"/v1/sessions/{session}.2").expect(204)
     until("its share is free", lambda: look(fleet, t)["used_bytes"] == 4 * MB)
-    placed = fleet.ask("c", "POST", "/v1/fleet/sessions", {"name": session + ".3", "tenant": t, "quota": {"bytes": 6 * MB}}).expect(201).json()
-    assert [item["tenant"] for item in fleet.ask("a", "GET", "/v1/fleet/sessions").json()["items"] if item["name"] == session + ".3"] == [t]
+    placed = fleet.ask("c", "POST", "/v1/fleet/sessions", {"name": session + ".3", "tenant": t,
+                                                           "quota": {"bytes": 6 * MB}}).expect(201).json()
+    assert [item["tenant"] for item in fleet.ask("a", "GET", "/v1/fleet/sessions").json()["items"]
+            if item["name"] == session + ".3"] == [t]
     assert look(fleet, t)["sessions"] == 2
     assert look(fleet, t) in fleet.ask("c", "GET", "/v1/fleet/tenants").expect(200).json()["items"]
     # A move takes nothing of it.
@@ -88,10 +92,13 @@ def test_a_quota_that_is_changed(fleet, session):  # noqa: F811
 
 def test_what_is_refused(fleet, session):  # noqa: F811
     make(fleet, "a", session, "nobody", MB).problem(404, "tenant_not_found")
-    fleet.ask("a", "PUT", f"/v1/sessions/{session}", {"fleet": True, "tenant": "nobody"}).problem(404, "tenant_not_found")
-    fleet.ask("a", "POST", "/v1/fleet/sessions", {"name": session, "tenant": "nobody", "quota": {"bytes": MB}}).problem(404, "tenant_not_found")
+    fleet.ask("a", "PUT", f"/v1/sessions/{session}", {"fleet": True,
+                                                      "tenant": "nobody"}).problem(404, "tenant_not_found")
+    fleet.ask("a", "POST", "/v1/fleet/sessions", {"name": session, "tenant": "nobody",
+                                                  "quota": {"bytes": MB}}).problem(404, "tenant_not_found")
     limit(fleet, session, MB)
-    fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True, "tenant": session}).problem(507, "tenant_quota_exceeded")
+    fleet.ask("a", "POST", "/v1/sessions", {"name": session, "fleet": True,
+                                            "tenant": session}).problem(507, "tenant_quota_exceeded")
     for body in ({"tenant": session, "quota": {"bytes": 1}}, {"fleet": True, "tenant": "a b", "quota": {"bytes": 1}}):
         reply = fleet.ask("a", "POST", "/v1/sessions", {"name": session, **body})
         assert reply.status == 400, reply
@@ -107,7 +114,8 @@ def test_a_race_for_what_is_left(fleet, session):  # noqa: F811
 
     def one(i):
         reply = make(fleet, "abc"[i % 3], f"{session}.{i}", session, MB)
-        while reply.status == 503 and reply.json()["code"] == "directory_unavailable":  # the record changes all the time
+        # the record changes all the time
+        while reply.status == 503 and reply.json()["code"] == "directory_unavailable":
             reply = make(fleet, "abc"[i % 3], f"{session}.{i}", session, MB)
         replies[i] = reply
 
@@ -137,7 +145,8 @@ def test_a_node_that_is_forgotten_and_a_session_that_is_taken(session):
         taken = fleet.ask("a", "POST", f"/v1/fleet/sessions/{session}.taken/take", {"force": True}).expect(201).json()
         assert taken["fleet"]["tenant"] == session and look(fleet, session, "a")["used_bytes"] == 8 * MB
         fleet.ask("a", "DELETE", "/v1/fleet/nodes/b").expect(204)
-        assert look(fleet, session, "a") == {"name": session, "limit_bytes": 10 * MB, "used_bytes": 4 * MB, "sessions": 1}
+        assert look(fleet, session, "a") == {"name": session, "limit_bytes": 10 * MB, "used_bytes": 4 * MB,
+                                             "sessions": 1}
         fleet.ask("a", "DELETE", f"/v1/sessions/{session}.taken").expect(204)
         until("all is free", lambda: look(fleet, session, "a")["sessions"] == 0)
     finally:

@@ -31,7 +31,8 @@ class SecureEtcd(Etcd):
         """By a new authority, of which all certificates are then: the files of before are of no use."""
         made = tempfile.mkdtemp(dir=self.files)
         authority = secure.Authority(made, name)
-        authority.make("etcd", "/CN=etcd", "IP:127.0.0.1", "serverAuth,clientAuth")  # the gateway is a client of its own member
+        # the gateway is a client of its own member
+        authority.make("etcd", "/CN=etcd", "IP:127.0.0.1", "serverAuth,clientAuth")
         authority.make("node", "/CN=node", "DNS:node", "clientAuth")
         for file in ("ca.pem", "etcd.pem", "etcd.key", "node.pem", "node.key"):
             os.replace(os.path.join(made, file), self.path(file))
@@ -43,7 +44,8 @@ class SecureEtcd(Etcd):
         assert self.process.poll() is None
         context = secure.ssl.create_default_context(cafile=self.path("ca.pem"))
         context.load_cert_chain(self.path("node.pem"), self.path("node.key"))
-        with contextlib.suppress(OSError), urllib.request.urlopen(self.url + "/health", timeout=PATIENCE_S, context=context) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(self.url + "/health", timeout=PATIENCE_S,
+                                                                  context=context) as answer:
             return answer.status == 200
         return False
 
@@ -59,10 +61,12 @@ def etcd():
 
 @pytest.fixture
 def node(etcd):
-    of_etcd = ("--fleet-ca", etcd.path("ca.pem"), "--fleet-cert", etcd.path("node.pem"), "--fleet-key", etcd.path("node.key"))
-    Cli()("fleet", "init", "--etcd", etcd.url, "--cacert", etcd.path("ca.pem"), "--cert", etcd.path("node.pem"), "--key",
-          etcd.path("node.key")).expect()
-    daemon = Daemon("host:bytes=64M", "--fleet", "etcd:" + etcd.url, "--fleet-node", "n", "--fleet-ttl", str(TTL_S), *of_etcd)
+    of_etcd = ("--fleet-ca", etcd.path("ca.pem"), "--fleet-cert", etcd.path("node.pem"), "--fleet-key",
+               etcd.path("node.key"))
+    Cli()("fleet", "init", "--etcd", etcd.url, "--cacert", etcd.path("ca.pem"), "--cert", etcd.path("node.pem"),
+          "--key", etcd.path("node.key")).expect()
+    daemon = Daemon("host:bytes=64M", "--fleet", "etcd:" + etcd.url, "--fleet-node", "n", "--fleet-ttl", str(TTL_S),
+                    *of_etcd)
     yield daemon
     daemon.stop()
     daemon.clean()

@@ -1,4 +1,5 @@
-"""An etcd that asks for a user: nodes log in, log in again when etcd has forgotten them, and say why they are alone when the user is gone."""
+"""An etcd that asks for a user: nodes log in, log in again when etcd has forgotten them, and say why they are alone
+when the user is gone."""
 import http.client
 import json
 import os
@@ -22,7 +23,8 @@ class Users:
     def ask(self, path, body):
         connection = http.client.HTTPConnection(self.etcd.url.partition("//")[2], timeout=PATIENCE_S)
         try:
-            connection.request("POST", "/v3/auth/" + path, json.dumps(body), {"Authorization": self.token} if self.token else {})
+            connection.request("POST", "/v3/auth/" + path, json.dumps(body),
+                               {"Authorization": self.token} if self.token else {})
             answer = connection.getresponse()
             text = answer.read()
             assert answer.status == 200, text
@@ -33,7 +35,8 @@ class Users:
     def begin(self):
         for name in ("root", "node"):
             self.ask("role/add", {"name": name})
-        self.ask("role/grant", {"name": "node", "perm": {"permType": "READWRITE", "key": "L2dwdWJ1Zi8=", "range_end": "L2dwdWJ1ZjA="}})
+        self.ask("role/grant", {"name": "node", "perm": {"permType": "READWRITE", "key": "L2dwdWJ1Zi8=",
+                                                         "range_end": "L2dwdWJ1ZjA="}})
         self.add("root", "first", "root")
         self.add("node", "second", "node")
         self.ask("enable", {})
@@ -63,8 +66,8 @@ def place():
         return path
 
     def start(user):
-        daemons.append(Daemon("host:bytes=64M", "--fleet", "etcd:" + etcd.url, "--fleet-node", "n", "--fleet-ttl", str(TTL_S), "--fleet-user",
-                              write(user)))
+        daemons.append(Daemon("host:bytes=64M", "--fleet", "etcd:" + etcd.url, "--fleet-node", "n", "--fleet-ttl",
+                              str(TTL_S), "--fleet-user", write(user)))
         return daemons[-1]
 
     try:
@@ -83,7 +86,8 @@ def state(daemon):
 
 
 def failed(daemon):
-    line = [line for line in daemon.ask("GET", "/metrics").body.decode().splitlines() if line.startswith("gpubufd_fleet_failures_total ")]
+    line = [line for line in daemon.ask("GET", "/metrics").body.decode().splitlines()
+            if line.startswith("gpubufd_fleet_failures_total ")]
     return float(line[0].split()[1]) if line else 0.0
 
 
@@ -104,7 +108,8 @@ def test_a_node_logs_in_and_again(place):
     daemon = registered(start)
     etcd.kill()
     etcd.start()
-    until("a session can be registered", lambda: daemon.ask("POST", "/v1/sessions", {"name": "later", "fleet": True}).status == 201)
+    until("a session can be registered", lambda: daemon.ask("POST", "/v1/sessions",
+                                                            {"name": "later", "fleet": True}).status == 201)
     until("it has joined", lambda: state(daemon)["state"] == "joined")
     assert daemon.ask("GET", "/v1/sessions/kept").json()["fleet"]["epoch"] == 1
 

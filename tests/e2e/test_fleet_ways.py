@@ -1,5 +1,5 @@
-"""A fleet over one etcd that is away, lost, or cannot be reached: what is here is served, what is elsewhere is refused with the reason, and
-in the end the directory and the nodes agree."""
+"""A fleet over one etcd that is away, lost, or cannot be reached: what is here is served, what is elsewhere is refused
+with the reason, and in the end the directory and the nodes agree."""
 import json
 import shutil
 import threading
@@ -14,7 +14,7 @@ from harness import DATA, PATIENCE_S, ROUNDS, until
 pytestmark = [pytest.mark.once, pytest.mark.timeout(300)]
 
 
-# --- ways to etcd -------------------------------------------------------------------------------------------------------
+# --- ways to etcd -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["hole", "deaf", "cut"][: 2 if ROUNDS == 1 else 3])
@@ -25,7 +25,8 @@ def test_an_owner_without_its_directory_serves(fleet, session, mode):  # noqa: F
     fleet.to_etcd["b"].set(mode)
     until("it knows that it is alone", lambda: fleet.state("b") == "alone")
     reply = fleet.ask("b", "GET", DATA.format(session, "x")).expect(200)
-    assert reply.body == b"abc" and reply.headers["Gpubuf-Fleet"].startswith("alone; since=") and reply.headers["Gpubuf-Epoch"] == "1"
+    assert (reply.body == b"abc" and reply.headers["Gpubuf-Fleet"].startswith("alone; since=")
+            and reply.headers["Gpubuf-Epoch"] == "1")
     fleet.ask("b", "PUT", DATA.format(session, "x") + "?in_place=true", b"ABC").expect(200)
     fleet.ask("b", "GET", "/readyz").expect(200)
     if mode != "deaf":  # its renewals arrive
@@ -97,7 +98,7 @@ def test_a_session_whose_node_ends_before_it_is_made(fleet, session):  # noqa: F
     assert f"b/{session}" not in fleet.etcd.read("owned")
 
 
-# --- etcd ---------------------------------------------------------------------------------------------------------------
+# --- etcd -------------------------------------------------------------------------------------------------------------
 
 
 class Load:
@@ -114,7 +115,8 @@ class Load:
         try:
             while not self.ended.is_set():
                 n, data = n + 1, b"%08d" % n
-                replies = client.ask("PUT", DATA.format(session, "load"), data), client.ask("GET", DATA.format(session, "load"))
+                replies = client.ask("PUT", DATA.format(session, "load"),
+                                     data), client.ask("GET", DATA.format(session, "load"))
                 if [r.status for r in replies] not in ([200, 200], [201, 200]) or replies[1].body != data:
                     self.failed.append(replies)
                 self.done += 1

@@ -15,7 +15,8 @@ def file(tmp_path):
 
 def curl(daemon, method, target, file, option):
     given = f"x=@{file}" if option == "-F" else f"@{file}"
-    run = subprocess.run(["curl", "--fail-with-body", "-sS", "-X", method, option, given, daemon.url(target)], capture_output=True, timeout=90)
+    run = subprocess.run(["curl", "--fail-with-body", "-sS", "-X", method, option, given, daemon.url(target)],
+                         capture_output=True, timeout=90)
     return run.returncode, json.loads(run.stdout) if run.stdout else None
 
 
@@ -46,5 +47,6 @@ def test_nor_in_several_requests(daemon, session, file, option):
 
 def test_curl_says_nothing_of_a_file(daemon, session, file):
     data = f"/v1/sessions/{session}/buffers/x/data"
-    subprocess.run(["curl", "--fail-with-body", "-sS", "-T", file, daemon.url(data)], check=True, capture_output=True, timeout=90)
+    subprocess.run(["curl", "--fail-with-body", "-sS", "-T", file, daemon.url(data)], check=True, capture_output=True,
+                   timeout=90)
     assert daemon.ask("GET", data).expect(200).body == file.read_bytes()

@@ -13,9 +13,11 @@ from test_slice_writes import client  # noqa: F401
 from test_slices import KINDS, index_of, quoted, random_slice
 
 DTYPES = (*values.DTYPES, "bfloat16")
-# Short and long columns, a column of more than one slot, rows that a slot takes many of, planes, many axes, axes of one step.
-LARGE = [("uint8", (3, 700_001)), ("float64", (200_003, 3)), ("float32", (1000, 1001)), ("int16", (130, 70, 60)), ("complex128", (7, 300, 40)),
-         ("bool", (2,) * 15 + (24,)), ("float16", (1, 700, 1, 900)), ("complex64", (5, 4, 3, 2, 1, 300, 2))]
+# Short and long columns, a column of more than one slot, rows that a slot takes many of, planes, many axes, axes of one
+# step.
+LARGE = [("uint8", (3, 700_001)), ("float64", (200_003, 3)), ("float32", (1000, 1001)), ("int16", (130, 70, 60)),
+         ("complex128", (7, 300, 40)), ("bool", (2,) * 15 + (24,)), ("float16", (1, 700, 1, 900)),
+         ("complex64", (5, 4, 3, 2, 1, 300, 2))]
 
 
 def dtype_of(name):
@@ -38,7 +40,8 @@ def fortran(array):
 
 def check(client, path, array):
     r = client.ask("GET", path).expect(200)
-    assert (r.headers["Gpubuf-Shape"] or "") == ",".join(map(str, array.shape)) and r.headers["Gpubuf-Dtype"] == str(array.dtype)
+    assert ((r.headers["Gpubuf-Shape"] or "") == ",".join(map(str, array.shape)) and r.headers["Gpubuf-Dtype"]
+            == str(array.dtype))
     assert r.body == array.tobytes()
     return r
 
@@ -52,7 +55,8 @@ def path(session):
 def test_every_type(daemon, path, dtype):
     for seed, shape in enumerate([(2, 3), (3, 1, 5), (40, 1, 30, 2), (2,) * 9, (4, 0, 3), (5,), ()]):
         array = made(dtype, shape, seed)
-        assert (b"'fortran_order': True" in fortran(array)) == (min(shape, default=0) > 0 and sum(n > 1 for n in shape) > 1)
+        assert (b"'fortran_order': True" in fortran(array)) == (min(shape, default=0) > 0 and sum(n > 1 for n in shape)
+                                                                > 1)
         daemon.ask("PUT", path, fortran(array)).expect(200 if seed else 201)
         check(daemon, path, array)
 
@@ -117,7 +121,8 @@ def test_into_a_slice(client, path, seed):
     for i in range(5):
         text = random_slice(rng, shape)
         part = values.array_of(str(array.dtype), array[index_of(text)].shape, i)
-        client.ask("PATCH", f"{path}?slice={quoted(text)}" + ("&in_place=true" if i == 3 else ""), fortran(part)).expect(200)
+        client.ask("PATCH", f"{path}?slice={quoted(text)}" + ("&in_place=true" if i == 3 else ""),
+                   fortran(part)).expect(200)
         array[index_of(text)] = part
         check(client, path, array)
 
@@ -157,8 +162,8 @@ def test_resumed_at_any_byte(daemon, s, kind, seed):
     for _ in range(12):  # a connection that broke may be read from later
         more = min(len(data) - at - 1, rng.randrange(rng.choice([3, 100, SLOT, 4 * SLOT])))
         with daemon.raw() as r:
-            r.request("PATCH", path, ["Content-Type: application/partial-upload", f"Upload-Offset: {at}", "Upload-Complete: ?1",
-                                      f"Content-Length: {len(data) - at}"], data[at:at + more])
+            r.request("PATCH", path, ["Content-Type: application/partial-upload", f"Upload-Offset: {at}",
+                                      "Upload-Complete: ?1", f"Content-Length: {len(data) - at}"], data[at:at + more])
         at = offset(s, path)
     for _ in range(13):
         r = append(s, path, at, data[at:], complete=True)
@@ -174,5 +179,6 @@ def test_several_requests(s):
     data = fortran(array)
     path = create(s, length=len(data), body=data[:50]).expect(201).headers["Location"]
     for at in range(50, len(data), 100_003):
-        r = append(s, path, at, data[at:at + 100_003], complete=at + 100_003 >= len(data)).expect(201 if at + 100_003 >= len(data) else 204)
+        r = append(s, path, at, data[at:at + 100_003],
+                   complete=at + 100_003 >= len(data)).expect(201 if at + 100_003 >= len(data) else 204)
     assert r.json()["crc32c"] in (None, values.crc32c(array.tobytes())) and s.data("x") == array.tobytes()

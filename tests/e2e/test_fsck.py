@@ -16,7 +16,8 @@ pytestmark = pytest.mark.once  # the disk's own work
 
 
 def offline(word, state, *options, status=0):
-    done = subprocess.run([binary(), word, "--state-dir", state, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run([binary(), word, "--state-dir", state, *options], capture_output=True, text=True,
+                          timeout=PATIENCE_S, check=False)
     assert done.returncode == status, done
     return done.stdout if status < 2 else done.stderr
 
@@ -46,7 +47,8 @@ def test_clean(lives):
     d.kill()
     before = {p: os.stat(p).st_mtime_ns for p in files(d.state).values()}
     r = fsck(d.state)
-    assert (r["findings"], r["buffers"], r["files"], r["read_bytes"], r["unnamed"]) == (0, 5, 4, 3 * SIZE + 400000 + 1000, 0)
+    assert (r["findings"], r["buffers"], r["files"], r["read_bytes"],
+            r["unnamed"]) == (0, 5, 4, 3 * SIZE + 400000 + 1000, 0)
     assert fsck(d.state, "--quick")["read_bytes"] == 0
     assert offline("fsck", d.state).startswith("0 findings: ")
     assert {p: os.stat(p).st_mtime_ns for p in files(d.state).values()} == before
@@ -96,7 +98,8 @@ def without_database(d):
 
 def test_a_lost_database_is_made_again(lives):
     d = filled(lives)
-    before = {(s, n): d.meta(n, session=s) for s, n in (("default", "x"), ("default", "y"), ("default", "z"), ("models", "w"))}
+    before = {(s, n): d.meta(n, session=s) for s, n in (("default", "x"), ("default", "y"), ("default", "z"),
+                                                        ("models", "w"))}
     without_database(d)
     assert "gpubufd recover" in offline("fsck", d.state, status=70)
     said = offline("recover", d.state)
@@ -180,11 +183,12 @@ def test_older_files(lives):
     assert "--take-over goes with --apply" in offline("recover", d.state, "--take-over", status=64)
 
 
-# --- checkpoints ----------------------------------------------------------------------------------------------------------
+# --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
 def restored(lives):
-    """A checkpoint was restored: under another name, in place, and into another session; then one buffer changed. The daemon has been killed."""
+    """A checkpoint was restored: under another name, in place, and into another session; then one buffer changed. The
+    daemon has been killed."""
     d = lives()
     for i, n in enumerate("xyz"):
         d.put(n, payload(SIZE, i), query=SYNC).expect(201)

@@ -39,7 +39,8 @@ class Small(Limited):
 
     def __init__(self, folder):
         super().__init__(folder)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], check=True, capture_output=True, timeout=PATIENCE_S)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], check=True, capture_output=True,
+                       timeout=PATIENCE_S)
 
     def fill(self):
         with open(os.path.join(self.folder, "ballast"), "wb", buffering=0) as out:
@@ -68,7 +69,8 @@ def disk(request, tmp_path):
 
 @pytest.fixture
 def begin(start, disk):
-    """A daemon with that disk. With a full disk at the start it writes no file of addresses, so the test uses its UNIX socket."""
+    """A daemon with that disk. With a full disk at the start it writes no file of addresses, so the test uses its UNIX
+    socket."""
 
     def go(full=False):
         if full:

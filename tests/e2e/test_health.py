@@ -49,7 +49,8 @@ def test_nvml(nvml):
     assert (h["power_w"], h["power_limit_w"], h["ecc"]) == (123.456, 700, {"corrected": 5, "uncorrected": 0})
     assert h["clocks"] == {"sm_mhz": 1980, "memory_mhz": 3201, "reasons": ["gpu_idle", "hw_thermal_slowdown"]}
     mine, other = h["processes"]
-    assert mine["pid"] == s.daemon.process.pid and mine["name"].startswith("gpubufd"[:4]) and mine["used_bytes"] == 1 << 20
+    assert (mine["pid"] == s.daemon.process.pid and mine["name"].startswith("gpubufd"[:4]) and mine["used_bytes"] == 1
+            << 20)
     assert other["name"] is None and other["used_bytes"] is None
     assert s.get("/v1/devices")["items"][0]["health"]["source"] == "nvml"
     seen = samples(scrape(s.daemon).body.decode())
@@ -63,10 +64,12 @@ def test_nvml(nvml):
     assert value("process_memory_bytes", process="own") == 1 << 20
     assert not any(("process", "others") in labels for _, labels in seen)  # the health of one of them is unknown
     nvml.answer(processes=1, reasons=64 + 1)
-    until("it is alone", lambda: ("gpubufd_device_process_memory_bytes", frozenset({**labels, "process": "others"}.items())) in samples(
-        scrape(s.daemon).body.decode()))
+    until("it is alone", lambda: ("gpubufd_device_process_memory_bytes",
+                                  frozenset({**labels, "process": "others"}.items())) in samples(
+                                      scrape(s.daemon).body.decode()))
     seen = samples(scrape(s.daemon).body.decode())
-    assert value("process_memory_bytes", process="others") == 0 and value("process_memory_bytes", process="own") == 1 << 20
+    assert value("process_memory_bytes", process="others") == 0 and value("process_memory_bytes",
+                                                                          process="own") == 1 << 20
     assert value("clock_event", reason="hw_thermal_slowdown") == 1 and value("clock_event", reason="sync_boost") == 0
     assert 0 <= value("health_age_seconds") < 60
     nvml.answer(temperature=71, processes=100, fail__nvmlDeviceGetPowerUsage=3)
@@ -84,13 +87,15 @@ def notices(s):
 def test_what_goes_wrong_is_told(nvml):
     s = nvml()
     until("it is read", lambda: health(s)["source"] == "nvml")
-    for _ in range(3):  # the initial state causes no event: the housekeeper, which checks as often as health is read, has seen it
+    # the initial state causes no event: the housekeeper, which checks as often as health is read, has seen it
+    for _ in range(3):
         at = health(s)["at"]
         until("it is read again", lambda: health(s)["at"] != at)
     nvml.answer(reasons=32, uncorrected=2)
     until("two notices", lambda: len(notices(s)) == 2)
     ecc, slow = notices(s)
-    assert ecc == "2 errors more that ECC could not correct, 2 in its lifetime" and slow == "slowed down: sw_thermal_slowdown"
+    assert (ecc == "2 errors more that ECC could not correct, 2 in its lifetime"
+            and slow == "slowed down: sw_thermal_slowdown")
     nvml.answer(uncorrected=2)
     until("it is over", lambda: len(notices(s)) == 3)
     assert notices(s)[2] == "the slowdown is over"
@@ -152,5 +157,6 @@ def test_a_gpu(s, backend):
         assert h["power_w"] > 0 and h["clocks"]["sm_mhz"] > 0 and h["clocks"]["reasons"] is not None
         s.put("x", bytes(64 << 20))
         print(h)  # the other values depend on the machine
-        until("its own memory is reported", lambda: any((p["used_bytes"] or 0) > 64 << 20 for p in health(s)["processes"]
-                                                    if p["pid"] == s.daemon.process.pid))
+        until("its own memory is reported", lambda: any((p["used_bytes"] or 0) > 64 << 20
+                                                        for p in health(s)["processes"]
+                                                        if p["pid"] == s.daemon.process.pid))

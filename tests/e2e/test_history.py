@@ -96,7 +96,8 @@ def test_rates_are_of_the_time_that_is_covered(start, tmp_path):
         for p in answer["items"]:
             assert 0 < p["covered_s"] <= took
             assert p["upload_bytes"]["rate_per_s"] == pytest.approx(p["upload_bytes"]["delta"] / p["covered_s"])
-    assert all(p["covered_s"] > 0 for p in items(d, "/v1/devices/0/stats") + items(d, "/v1/sessions/default/pools/default/stats"))
+    assert all(p["covered_s"] > 0 for p in items(d, "/v1/devices/0/stats")
+               + items(d, "/v1/sessions/default/pools/default/stats"))
 
 
 def test_sessions_count_what_they_did(start, tmp_path):
@@ -112,7 +113,8 @@ def test_sessions_count_what_they_did(start, tmp_path):
         assert total(points, way + "_bytes") == live["transfers"][way]["bytes"] == 3000
     assert total(points, "allocations") == live["allocations"]["count"] == 1
     assert total(items(d, "/v1/sessions/default/stats"), "uploads") == 0
-    assert view(str(tmp_path), "select sum(uploads), sum(downloads), sum(allocations) from v_sessions where session = 'a'") == [(1, 1, 1)]
+    assert view(str(tmp_path), "select sum(uploads), sum(downloads), sum(allocations) from v_sessions where session = "
+                "'a'") == [(1, 1, 1)]
 
 
 def test_without_samples_the_answer_says_so(start):
@@ -157,17 +159,20 @@ def test_each_sample_is_one_row_with_all_levels(start, tmp_path):
     for i in range(3):
         d = start("--sample-interval", "1", state=state)
         d.put(f"x{i}", payload(1000)).expect(201)
-        until("samples of this run", lambda: len(view(state, "select 1 from v_devices where device = 0")) >= 2 * (i + 1))
+        until("samples of this run", lambda: len(view(state, "select 1 from v_devices where device = 0")) >= 2
+              * (i + 1))
         d.stop()
         levels = [name for (name,) in view(state, "select name from pragma_table_info('v_daemon')")][1:]
         rows = view(state, f"select at, {', '.join(levels)} from v_daemon order by at")
         assert [row for row in rows if None in row] == []
-        assert [row[0] for row in rows] == [at for (at,) in view(state, "select at from v_devices where device = 0 order by at")]
+        assert [row[0] for row in rows] == [at for (at,) in view(state, "select at from v_devices where device = 0 "
+                                                                 "order by at")]
         saved = view(state, "select upload_bytes, allocations, frees from counters")[0]
     d = start("--sample-interval", "1", state=state)
     until("the next run tells what the end of the last came to", lambda: view(
         state, "select sum(upload_bytes), sum(allocations), sum(frees) from v_daemon") == [saved])
-    minutes = [f"select substr(at, 1, 16), count(*) from {name} group by 1 order by 1" for name in ("v_daemon", "v_devices where device = 0")]
+    minutes = [f"select substr(at, 1, 16), count(*) from {name} group by 1 order by 1"
+               for name in ("v_daemon", "v_devices where device = 0")]
     until("each minute has as many", lambda: view(state, minutes[0]) == view(state, minutes[1]))
 
 
@@ -281,10 +286,12 @@ def test_metrics_say_the_same(start, tmp_path):
     d = start("--sample-interval", "1", state=str(tmp_path))
     d.put("x", payload(100000)).expect(201)
     until("the upload is in the past", lambda: total(items(d), "upload_bytes") == 100000)
-    lines = [line.rsplit(" ", 1) for line in d.ask("GET", "/metrics").expect(200).body.decode().splitlines() if line[:1] != "#"]
+    lines = [line.rsplit(" ", 1) for line in d.ask("GET", "/metrics").expect(200).body.decode().splitlines()
+             if line[:1] != "#"]
     metrics = {name: float(value) for name, value in lines}
     stats = d.stats()
-    assert metrics['gpubufd_transfer_bytes_total{direction="upload"}'] == stats["transfers"]["upload"]["bytes"] == 100000
+    assert (metrics['gpubufd_transfer_bytes_total{direction="upload"}'] == stats["transfers"]["upload"]["bytes"]
+            == 100000)
     assert metrics["gpubufd_buffers_bytes"] == stats["buffers"]["bytes"] == items(d)[-1]["buffer_bytes"]["last"]
     assert metrics["gpubufd_largest_allocation_bytes"] >= 100000
     pool = d.get("/v1/sessions/default/pools/default/stats")

@@ -12,7 +12,8 @@ LONG = 10000
 def test_what_is_queued_behind_a_hold_waits(s):
     s.post("streams", {"name": "a"}, 201)
     r = s.post("streams/a/hold", {"ms": 500})
-    assert (r["session"], r["stream"], r["device"]["index"], r["ms"]) == (s.name, "a", 0, 500) and r["held_until"].endswith("Z")
+    assert ((r["session"], r["stream"], r["device"]["index"], r["ms"]) == (s.name, "a", 0, 500)
+            and r["held_until"].endswith("Z"))
     assert s.get("streams/a")["busy"] and not s.get("streams/default")["busy"]
     s.put("x", payload(1000))
     assert s.data("x") == payload(1000)

@@ -82,7 +82,8 @@ def test_refusals(start, tmp_path):
     s.put("c", payload(LARGE), "?durability=none")
     s.put("small", b"abcd", "?durability=none")
     s.put("pinned", payload(LARGE), "?durability=none&kind=pinned")
-    assert "it is \"host\" or \"disk\"" in s.ask("POST", "buffers/b/evict", {"to": "never"}).expect(400).json()["detail"]
+    assert "it is \"host\" or \"disk\"" in s.ask("POST", "buffers/b/evict",
+                                                 {"to": "never"}).expect(400).json()["detail"]
     assert "it is \"host\" or \"disk\"" in s.ask("POST", "evict", {"to": "tape"}).expect(400).json()["detail"]
     assert s.ask("POST", "load", {"to": "host"}).expect(400).json()["code"] == "unknown_field"
     assert s.ask("POST", "buffers/b/evict", {"to": 1}).expect(400).json()["code"] == "wrong_type"

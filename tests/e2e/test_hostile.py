@@ -59,12 +59,16 @@ def test_every_refusal_made_by_us_is_a_problem_document(daemon):
 
 
 EARLY = [
-    ("PUT", "/v1/sessions/none/buffers/x/data", (), 404), ("PUT", "{d}?dtype=nope", (), 400), ("PUT", "{d}?nope=1", (), 400),
-    ("PUT", "{d}?dtype=float32&shape=1", (), 422), ("PUT", "{d}", ("If-Match: \"no\"",), 412), ("PUT", "{d}", ("If-None-Match: *",), 412),
-    ("PUT", "{d}", ("Host: evil.example",), 400), ("PUT", "{d}", ("Origin: http://evil.example",), 403), ("PUT", "/v2", (), 404),
-    ("PUT", "/v1/sessions/small/buffers/y/data", (), 507), ("PUT", "{d}?offset=10&dtype=uint8", (), 400), ("PUT", "{d}?offset=10", (), None),
-    ("PUT", "{d}", ("Content-Type: text/html",), 415), ("POST", "/v1/sessions", ("Content-Type: application/json",), 413),
-    ("GET", "{d}", (), 400), ("DELETE", "{d}", (), 405), ("POST", "{d}", (), 400), ("PUT", "{d}?kind=pinned&pool=default", (), 400), ("PUT", "{d}", ("Transfer-Encoding: chunked",), 400),
+    ("PUT", "/v1/sessions/none/buffers/x/data", (), 404), ("PUT", "{d}?dtype=nope", (), 400),
+    ("PUT", "{d}?nope=1", (), 400), ("PUT", "{d}?dtype=float32&shape=1", (), 422),
+    ("PUT", "{d}", ("If-Match: \"no\"",), 412), ("PUT", "{d}", ("If-None-Match: *",), 412),
+    ("PUT", "{d}", ("Host: evil.example",), 400), ("PUT", "{d}", ("Origin: http://evil.example",), 403),
+    ("PUT", "/v2", (), 404), ("PUT", "/v1/sessions/small/buffers/y/data", (), 507),
+    ("PUT", "{d}?offset=10&dtype=uint8", (), 400), ("PUT", "{d}?offset=10", (), None),
+    ("PUT", "{d}", ("Content-Type: text/html",), 415), ("POST", "/v1/sessions", ("Content-Type: application/json",),
+                                                        413), ("GET", "{d}", (), 400), ("DELETE", "{d}", (), 405),
+    ("POST", "{d}", (), 400), ("PUT", "{d}?kind=pinned&pool=default", (), 400),
+    ("PUT", "{d}", ("Transfer-Encoding: chunked",), 400),
 ]
 
 
@@ -90,7 +94,8 @@ def test_refused_before_the_body(daemon, victim, small, method, target, headers,
 @pytest.mark.parametrize("size", [1000, SLOT, 1 << 20, 4 << 20])
 def test_who_sends_at_once_still_reads_the_refusal(daemon, victim, small, size):
     """The answer must not be lost to a reset while the client still sends."""
-    for target, status in (("/v1/sessions/none/buffers/x/data", 404), ("/v1/sessions/small/buffers/y/data?dtype=uint8", 507),
+    for target, status in (("/v1/sessions/none/buffers/x/data", 404), ("/v1/sessions/small/buffers/y/data?dtype=uint8",
+                                                                       507),
                            (DATA.format("default", "x") + "?dtype=nope", 400), ("/v1/nowhere", 404)):
         with daemon.raw() as r:
             r.put(target, size + 1000).send(payload(size + 1000))
@@ -101,7 +106,8 @@ def test_a_part_is_not_taken_for_the_whole(daemon, victim):
     """RFC 9110, 14.5: no route that takes a body ignores Content-Range."""
     asked = 0
     for path, methods in daemon.get("/openapi.json")["paths"].items():
-        target = re.sub("{[a-z]+}", lambda m: {"{session}": "default", "{buffer}": "x", "{device}": "0"}.get(m[0], "1"), path)
+        target = re.sub("{[a-z]+}", lambda m: {"{session}": "default", "{buffer}": "x", "{device}": "0"}.get(m[0], "1"),
+                        path)
         for method in {"put", "post", "patch"} & set(methods):
             for value in ("bytes 4-7/8", "bytes */8", "x"):
                 p = daemon.ask(method.upper(), target, b"{}", {"Content-Range": value}).problem(400, "invalid_argument")
@@ -134,7 +140,8 @@ def test_queries_that_libmicrohttpd_has_no_room_for(start, query):
 
 
 def test_refused_and_reused(daemon, victim):
-    """After a refusal with a small body the connection either continues in order or is closed; answers are never mixed up."""
+    """After a refusal with a small body the connection either continues in order or is closed; answers are never mixed
+    up."""
     second = request("GET", "/v1/sessions/default/buffers/x")
     with daemon.raw() as r:
         r.send(sized("PUT", "/v1/sessions/none/buffers/x/data", SLOT // 8 * b"GET /livez HTTP/1.1\r\n") + second)
@@ -151,7 +158,8 @@ def test_blanks_after_a_value_are_no_part_of_it(daemon):
 def test_a_smuggled_request_never_runs(daemon, victim):
     inner = request("DELETE", "/v1/sessions/default/buffers/x")
     for lines in (["Content-Length: 4", "Transfer-Encoding: chunked"], ["Transfer-Encoding: xchunked"],
-                  ["Content-Length: 0", f"Content-Length: {len(inner)}"], ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
+                  ["Content-Length: 0", f"Content-Length: {len(inner)}"],
+                  ["Transfer-Encoding: chunked", "Transfer-Encoding: identity"],
                   ["Content-Length: 0", "Transfer-Encoding:chunked"], ["Content-Length: 0x0"], ["Content-Length: 0,0"]):
         with daemon.raw() as r:
             r.send(request("PUT", "/v1/sessions/default/buffers/y/data", *lines, body=b"0\r\n\r\n" + inner))

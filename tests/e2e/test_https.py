@@ -68,8 +68,10 @@ def python(world, name="good", **more):
 
 
 def both_refuse(url, words, cacert=None, cert=None, key=None, attempts=1):
-    """gpubuf ends as one that did not reach the daemon, after that many attempts, and Python raises TlsFailed; both say these words."""
-    given = [a for option, value in (("--cacert", cacert), ("--cert", cert), ("--key", key)) if value for a in (option, value)]
+    """gpubuf ends as one that did not reach the daemon, after that many attempts, and Python raises TlsFailed; both say
+    these words."""
+    given = [a for option, value in (("--cacert", cacert), ("--cert", cert), ("--key", key)) if value
+             for a in (option, value)]
     said = Cli(url)(*given, "-v", "ls").expect(UNREACHABLE)
     for word in words:
         assert word in said.err, said.err
@@ -80,10 +82,11 @@ def both_refuse(url, words, cacert=None, cert=None, key=None, attempts=1):
             client.list()
     for word in words:
         assert word in raised.value.detail, raised.value.detail
-    assert raised.value.code == "tls_failed" and not raised.value.retryable and isinstance(raised.value, ConnectionError)
+    assert raised.value.code == "tls_failed" and not raised.value.retryable and isinstance(raised.value,
+                                                                                           ConnectionError)
 
 
-# --- what works ---------------------------------------------------------------------------------------------------------------
+# --- what works -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["good", "tls12", "six"])
@@ -164,7 +167,8 @@ def test_the_feed(world):
 
 def test_hosts(world):
     hosts = ",".join(world.urls[name] for name in ("good", "tls12"))
-    told = [json.loads(line) for line in Cli()("--hosts", hosts, "--cacert", world.authority.ca, "--json", "ls").expect(DONE).out.splitlines()]
+    told = [json.loads(line) for line in Cli()("--hosts", hosts, "--cacert", world.authority.ca, "--json",
+                                               "ls").expect(DONE).out.splitlines()]
     assert [line["url"] for line in told] == hosts.split(",")
     said = Cli()("--hosts", hosts, "ls").expect(NO_HOST)
     assert said.out.count("failed: the certificate of https://127.0.0.1") == 2
@@ -179,17 +183,19 @@ def test_mapping_stays_on_the_socket(world):
             assert mapping.nbytes == 64
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_authority(world):
-    both_refuse(world.urls["good"], ["CN=gpu1.lab", "was issued by CN=gpubufd authority", "which is not known here: give its certificate with",
-                                     "GPUBUF_CACERT"])
-    both_refuse(world.urls["unknown"], ["which is not among the authorities of " + world.authority.ca], world.authority.ca)
+    both_refuse(world.urls["good"], ["CN=gpu1.lab", "was issued by CN=gpubufd authority",
+                                     "which is not known here: give its certificate with", "GPUBUF_CACERT"])
+    both_refuse(world.urls["unknown"], ["which is not among the authorities of " + world.authority.ca],
+                world.authority.ca)
 
 
 def test_a_wrong_name(world):
-    both_refuse(world.urls["wrong-name"], ["it is for gpu1.lab, ", "localhost, 127.0.0.1", "and not for 127.0.0.2"], world.authority.ca)
+    both_refuse(world.urls["wrong-name"], ["it is for gpu1.lab, ", "localhost, 127.0.0.1", "and not for 127.0.0.2"],
+                world.authority.ca)
 
 
 def test_times(world):
@@ -205,14 +211,16 @@ def test_the_wrong_scheme(world):
 
 
 def test_a_protocol_that_is_too_old(world):
-    both_refuse(world.urls["tls11"], ["no connection by TLS (1.2 at least) to " + world.urls["tls11"]], world.authority.ca)
+    both_refuse(world.urls["tls11"], ["no connection by TLS (1.2 at least) to " + world.urls["tls11"]],
+                world.authority.ca)
 
 
 @pytest.mark.parametrize("name", ["asks", "asks12"])
 def test_a_client_without_the_certificate_that_is_asked(world, name):
     both_refuse(world.urls[name], ["asks for a client's certificate: give one with", "GPUBUF_CERT"], world.authority.ca)
     for cert, key in (world.other.client("mallory"), world.old_client):
-        both_refuse(world.urls[name], [f"does not accept the client's certificate {cert}"], world.authority.ca, cert, key)
+        both_refuse(world.urls[name], [f"does not accept the client's certificate {cert}"], world.authority.ca, cert,
+                    key)
 
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
@@ -222,15 +230,18 @@ def test_a_client_that_is_refused_within_the_handshake(world, version):
         both_refuse(server.url, ["asks for a client's certificate: give one with"], world.authority.ca)
         cert, key = world.other.client("mallory")
         both_refuse(server.url, [f"does not accept the client's certificate {cert}"], world.authority.ca, cert, key)
-        # This server ends the connection without a word, which may pass: the cause is looked for after the last attempt.
-        both_refuse(server.url.replace("https", "http"), ["is asked without TLS and speaks TLS: give " + server.url], attempts=3)
+        # This server ends the connection without a word, which may pass: the cause is looked for after the last
+        # attempt.
+        both_refuse(server.url.replace("https", "http"), ["is asked without TLS and speaks TLS: give " + server.url],
+                    attempts=3)
     finally:
         server.stop()
 
 
 def listening(world, *more, authority=None):
     pair = (authority or world.authority).server
-    return Daemon("host", "--tls-listen", "127.0.0.1:0", "--tls-cert", pair[0], "--tls-key", pair[1], *more, listen=("--listen", "none"))
+    return Daemon("host", "--tls-listen", "127.0.0.1:0", "--tls-cert", pair[0], "--tls-key", pair[1], *more,
+                  listen=("--listen", "none"))
 
 
 def address_of(daemon):
@@ -263,7 +274,8 @@ def test_the_daemon_takes_a_renewed_certificate(world, tmp_path):
         run = Cli("https://" + address_of(daemon), GPUBUF_CACERT=own.ca)
         assert not checks(run("--json", "doctor", "--socket", daemon.unix).expect(FAILED))["certificate's end"]["ok"]
         gpubufd_tls("renew", "--dir", own.folder)
-        until("the daemon has it", lambda: checks(run("--json", "doctor", "--socket", daemon.unix))["certificate's end"]["ok"])
+        until("the daemon has it", lambda: checks(run("--json", "doctor", "--socket",
+                                                      daemon.unix))["certificate's end"]["ok"])
 
 
 def test_files_that_cannot_be_used(world, tmp_path):
@@ -297,7 +309,7 @@ def test_the_feed_ends_where_the_certificate_is_refused(world):
     Cli(world.urls["good"])("feed").expect(UNREACHABLE)
 
 
-# --- tokens -------------------------------------------------------------------------------------------------------------------
+# --- tokens -----------------------------------------------------------------------------------------------------------
 
 
 class Listener:
@@ -336,7 +348,8 @@ EMPTY = (b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
          b'{"items":[],"next_cursor":null}')
 
 
-@pytest.mark.parametrize("url", ["http://gpu1.invalid:7070", "gpu1.invalid", "http://192.0.2.1", "http://127.0.0.1.invalid", "http://[2001:db8::1]:7070"])
+@pytest.mark.parametrize("url", ["http://gpu1.invalid:7070", "gpu1.invalid", "http://192.0.2.1",
+                                 "http://127.0.0.1.invalid", "http://[2001:db8::1]:7070"])
 def test_a_token_does_not_go_over_plain_http_to_another_machine(url):
     said = Cli(url, GPUBUF_TOKEN="gpb_x")("ls").expect(USAGE)
     assert "is not sent over plain http to" in said.err and "--plain-token" in said.err
@@ -369,7 +382,8 @@ def test_where_a_token_goes(world, monkeypatch):
             Cli(url, GPUBUF_TOKEN="gpb_x", GPUBUF_PLAIN_TOKEN="1")("ls").expect()
             monkeypatch.setenv("GPUBUF_PLAIN_TOKEN", "1")
             gpubuf.Client(url, token="gpb_x").list()
-            assert len(listener.heads) == 3 and all(b"Authorization: Bearer gpb_x\r\n" in head for head in listener.heads)
+            assert len(listener.heads) == 3 and all(b"Authorization: Bearer gpb_x\r\n" in head
+                                                    for head in listener.heads)
     finally:
         listener.stop()
 
@@ -377,7 +391,8 @@ def test_where_a_token_goes(world, monkeypatch):
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_not_followed(status):
     there = Listener(EMPTY)
-    here = Listener(f"HTTP/1.1 {status} Elsewhere\r\nLocation: http://127.0.0.1:{there.port}/\r\nContent-Length: 0\r\n\r\n".encode())
+    here = Listener(f"HTTP/1.1 {status} Elsewhere\r\nLocation: http://127.0.0.1:{there.port}/\r\nContent-Length: "
+                    "0\r\n\r\n".encode())
     try:
         url = f"http://127.0.0.1:{here.port}"
         said = Cli(url, GPUBUF_TOKEN="gpb_x")("ls").expect(FAILED)
@@ -404,7 +419,7 @@ def test_no_token_goes_to_a_server_that_is_not_trusted():
         listener.stop()
 
 
-# --- doctor -------------------------------------------------------------------------------------------------------------------
+# --- doctor -----------------------------------------------------------------------------------------------------------
 
 
 def checks(run):
@@ -414,17 +429,21 @@ def checks(run):
 def test_doctor(world):
     found = checks(cli(world)("--json", "doctor", "--socket", world.daemon.unix).expect())
     assert found["TLS"]["ok"] and found["TLS"]["detail"].startswith("TLS1.3, AES-")
-    assert found["certificate"]["ok"] and found["certificate"]["detail"].startswith("CN=gpu1.lab, issued by CN=gpubufd authority ")
-    assert found["certificate's names"]["detail"].startswith("gpu1.lab, ") and "127.0.0.1" in found["certificate's names"]["detail"]
+    assert found["certificate"]["ok"] and found["certificate"]["detail"].startswith("CN=gpu1.lab, issued by CN=gpubufd "
+                                                                                    "authority ")
+    assert (found["certificate's names"]["detail"].startswith("gpu1.lab, ")
+            and "127.0.0.1" in found["certificate's names"]["detail"])
     assert found["certificate's end"]["ok"] and "82" in found["certificate's end"]["detail"] and found["daemon"]["ok"]
     found = checks(cli(world, "expired")("--json", "doctor").expect(FAILED))
     assert not found["certificate"]["ok"] and "expired at 2020-02-01" in found["certificate"]["detail"]
-    assert not found["certificate's end"]["ok"] and found["certificate's end"]["detail"].startswith("2020-02-01, which was ")
+    assert not found["certificate's end"]["ok"] and found["certificate's end"]["detail"].startswith(
+        "2020-02-01, which was ")
     assert not found["daemon"]["ok"]
     found = checks(cli(world, "wrong-name")("--json", "doctor").expect(FAILED))
     assert "and not for 127.0.0.2" in found["certificate"]["detail"]
     found = checks(cli(world, "asks")("--json", "doctor").expect(FAILED))
-    assert found["TLS"]["detail"].endswith("and the daemon asks for a client's certificate") and found["certificate"]["ok"]
+    assert (found["TLS"]["detail"].endswith("and the daemon asks for a client's certificate")
+            and found["certificate"]["ok"])
     found = checks(Cli("https://{}:{}".format(*world.daemon.tcp))("--json", "doctor").expect(FAILED))
     assert "answers without it" in found["TLS"]["detail"]
     assert "TLS" not in checks(Cli(world.daemon.url(""))("--json", "doctor", "--socket", world.daemon.unix).expect())
@@ -434,8 +453,10 @@ def test_doctor_of_a_certificate_that_ends_soon(world, tmp_path):
     soon = Authority(tmp_path / "soon", "--days", "5")
     nginx = Terminator(str(tmp_path / "nginx"), world.daemon, {"soon": {"pair": soon.server}})
     try:
-        found = checks(Cli(nginx.urls["soon"])("--json", "--cacert", soon.ca, "doctor", "--socket", world.daemon.unix).expect(FAILED))
-        assert found["certificate"]["ok"] and not found["certificate's end"]["ok"] and "gpubufd tls renew" in found["certificate's end"]["remedy"]
+        found = checks(Cli(nginx.urls["soon"])("--json", "--cacert", soon.ca, "doctor", "--socket",
+                                               world.daemon.unix).expect(FAILED))
+        assert (found["certificate"]["ok"] and not found["certificate's end"]["ok"] and "gpubufd tls renew"
+                in found["certificate's end"]["remedy"])
     finally:
         nginx.stop()
 

@@ -56,13 +56,15 @@ def test_shapes(daemon, session, shape, unix):
         ("POST", base + "/buffers", {"name": "x", "dtype": "uint16", "shape": shape}, None),
         ("POST", base + "/uploads", {"buffer": "x", "dtype": "uint16", "shape": shape}, None),
         ("PATCH", base + "/buffers/empty", {"dtype": "uint16", "shape": shape}, None),
-        ("POST", base + "/batch", {"operations": [{"op": "create", "buffer": "x", "dtype": "uint16", "shape": shape}], "atomic": True}, None),
+        ("POST", base + "/batch", {"operations": [{"op": "create", "buffer": "x", "dtype": "uint16", "shape": shape}],
+                                   "atomic": True}, None),
     ]
     for method, target, body, headers in attempts:
         r = c.ask(method, target, body, headers)
         told = small(r)
         assert r.status in (400, 409, 422), (method, target, r)
-        assert r.status == (422 if body in (header(shape), file) else 400) or "batch" in target or headers, (method, target, r)
+        assert (r.status == (422 if body in (header(shape), file) else 400) or "batch" in target
+                or headers), (method, target, r)
         assert told.get("code") != "internal", told
         assert small(c.ask("GET", base + "/buffers").expect(200))["items"][0]["shape"] == [0]
         assert small(c.ask("GET", base + "/buffers").expect(200))["items"][1:] == []
@@ -84,23 +86,29 @@ def test_the_largest(daemon, session):
 
 
 def test_numbers_of_requests(daemon, session):
-    """Offsets, lengths, slices, strides and counts: refused or accepted, and no answer has a number that is too large."""
+    """Offsets, lengths, slices, strides and counts: refused or accepted, and no answer has a number that is too
+    large."""
     base = f"/v1/sessions/{session}"
     daemon.put("x", b"abcdefgh", session).expect(201)
     x = DATA.format(session, "x")
     for n in (MOST - 7, MOST, MOST + 1, 2**64 - 1, 2**64, 10**40):
-        for r in [daemon.ask("GET", f"{x}?offset={n}"), daemon.ask("GET", f"{x}?length={n}"), daemon.ask("GET", f"{x}?offset={n}&length={n}"),
-                  daemon.ask("GET", x, headers={"Range": f"bytes={n}-"}), daemon.ask("GET", x, headers={"Range": f"bytes=0-{n}"}),
-                  daemon.ask("GET", x, headers={"Range": f"bytes=-{n}"}),
-                  daemon.ask("GET", f"{x}?slice={n}:"), daemon.ask("GET", f"{x}?slice=::{n}"), daemon.ask("GET", f"{x}?slice={n}"),
+        for r in [daemon.ask("GET", f"{x}?offset={n}"), daemon.ask("GET", f"{x}?length={n}"),
+                  daemon.ask("GET", f"{x}?offset={n}&length={n}"),
+                  daemon.ask("GET", x, headers={"Range": f"bytes={n}-"}),
+                  daemon.ask("GET", x, headers={"Range": f"bytes=0-{n}"}),
+                  daemon.ask("GET", x, headers={"Range": f"bytes=-{n}"}), daemon.ask("GET", f"{x}?slice={n}:"),
+                  daemon.ask("GET", f"{x}?slice=::{n}"), daemon.ask("GET", f"{x}?slice={n}"),
                   daemon.ask("PATCH", f"{x}?offset={n}", b"1"),
-                  *[daemon.ask("POST", base + "/buffers", {"name": "n", "bytes": n, "kind": kind}) for kind in ("device", "shared", "managed", "pinned", "pageable")],
+                  *[daemon.ask("POST", base + "/buffers", {"name": "n", "bytes": n, "kind": kind})
+                    for kind in ("device", "shared", "managed", "pinned", "pageable")],
                   daemon.ask("POST", base + "/buffers", {"name": "n", "bytes": n, "mirrored": True}),
                   daemon.ask("POST", base + "/uploads", {"buffer": "n", "bytes": n}),
                   daemon.ask("POST", base + "/buffers/x/fill", {"pattern": 1, "offset": n, "bytes": n}),
-                  daemon.ask("POST", base + "/buffers/x/copy", {"from": "x", "offset": n, "from_offset": n, "bytes": n}),
+                  daemon.ask("POST", base + "/buffers/x/copy", {"from": "x", "offset": n, "from_offset": n,
+                                                                "bytes": n}),
                   daemon.ask("POST", base + "/pools", {"name": "n", "max_bytes": n}),
-                  daemon.ask("PATCH", base, {"quota": {"bytes": n}}), daemon.ask("GET", base), daemon.ask("GET", "/v1/stats")]:
+                  daemon.ask("PATCH", base, {"quota": {"bytes": n}}), daemon.ask("GET", base),
+                  daemon.ask("GET", "/v1/stats")]:
             assert r.status != 500, r
             if (r.headers.get("Content-Type") or "").endswith("json") and r.body:
                 small(r)
@@ -111,7 +119,8 @@ def test_numbers_of_requests(daemon, session):
 
 
 def test_what_an_earlier_version_left(start, tmp_path):
-    """An older daemon accepted such values: the daemon starts and shows such a record as zero bytes in one dimension."""
+    """An older daemon accepted such values: the daemon starts and shows such a record as zero bytes in one
+    dimension."""
     state = str(tmp_path)
     d = start(state=state)
     for name in ("a", "b", "c"):

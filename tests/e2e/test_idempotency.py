@@ -76,7 +76,8 @@ def test_malformed(s, text):
 
 def test_two_keys(daemon, s):
     body = b'{"name":"a","bytes":8}'
-    r = daemon.raw().request("POST", s.base + "/buffers", ["Idempotency-Key: a", "Idempotency-Key: b", f"Content-Length: {len(body)}"], body)
+    r = daemon.raw().request("POST", s.base + "/buffers", ["Idempotency-Key: a", "Idempotency-Key: b",
+                                                           f"Content-Length: {len(body)}"], body)
     r.reply().problem(400, "invalid_argument")
     r.close()
 
@@ -111,14 +112,16 @@ def test_while_the_first_is_under_way(start, backend):
     s = Session(d)
     s.put("x", b"12345678")
     body = b'{"pattern": 1}'
-    first = d.raw().request("POST", s.base + "/buffers/x/fill", ["Idempotency-Key: k", f"Content-Length: {len(body)}"], body)
+    first = d.raw().request("POST", s.base + "/buffers/x/fill", ["Idempotency-Key: k", f"Content-Length: {len(body)}"],
+                            body)
     until("it is under way", lambda: s.get("/v1/stats")["running"]["writes"] == 1)
     r = s.ask("POST", "buffers/x/fill", body, key("k"))
     assert r.problem(409, "idempotency_key_in_use")["retryable"] and r.headers["Retry-After"] == "1"
     assert s.get("/v1/stats")["idempotency"]["under_way"] == 1
     r = first.reply().expect(200)
     again = s.ask("POST", "buffers/x/fill", body, key("k")).expect(200)
-    assert (again.body, again.headers["ETag"], again.headers["Idempotency-Replayed"]) == (r.body, r.headers["Etag"], "true")
+    assert (again.body, again.headers["ETag"], again.headers["Idempotency-Replayed"]) == (r.body, r.headers["Etag"],
+                                                                                          "true")
     assert s.meta("x")["generation"] == 2
 
 
@@ -156,7 +159,8 @@ def test_left_to_itself(start, backend):
     op = s.ask("GET", first.headers["Location"], None, {"Prefer": "wait=30"}).expect(200).json()
     assert op["state"] == "done"
     last = s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("k", **ASYNC)).expect(200)
-    assert last.json() == op["result"] and last.headers["Idempotency-Replayed"] == "true" and s.meta("x")["generation"] == 2
+    assert (last.json() == op["result"] and last.headers["Idempotency-Replayed"] == "true" and s.meta("x")["generation"]
+            == 2)
 
 
 def test_one_that_times_out_goes_on(start, backend):
@@ -178,10 +182,12 @@ def test_a_client_that_goes(start, backend):
     s = Session(d)
     s.put("x", b"12345678")
     body = b'{"pattern": 1}'
-    first = d.raw().request("POST", s.base + "/buffers/x/fill", ["Idempotency-Key: k", f"Content-Length: {len(body)}"], body)
+    first = d.raw().request("POST", s.base + "/buffers/x/fill", ["Idempotency-Key: k", f"Content-Length: {len(body)}"],
+                            body)
     until("it is under way", lambda: s.get("/v1/stats")["running"]["writes"] == 1)
     first.reset()
-    r = until("it has ended", lambda: next((r for r in [s.ask("POST", "buffers/x/fill", body, key("k"))] if r.status == 200), None))
+    r = until("it has ended", lambda: next((r for r in [s.ask("POST", "buffers/x/fill", body, key("k"))]
+                                            if r.status == 200), None))
     assert r.headers["Idempotency-Replayed"] == "true" and s.meta("x")["generation"] == 2
 
 
@@ -221,7 +227,8 @@ def test_an_upload_that_ended_is_not_promised_again(s):
 
 @pytest.mark.timeout(300)
 def test_killed_in_between(start, backend, tmp_path):
-    """kill -9 at any moment: afterwards the key has its answer, its answer is lost, or there was no effect; never two effects."""
+    """kill -9 at any moment: afterwards the key has its answer, its answer is lost, or there was no effect; never two
+    effects."""
     seen = set()
     for round in range(6 if backend == "cuda" else 24):  # a start takes seconds on a GPU
         d = start(state=str(tmp_path))
@@ -255,7 +262,8 @@ def test_killed_in_between(start, backend, tmp_path):
             r = s.ask("POST", "buffers", {"name": name, "bytes": 8}, key(name))
             seen.add((r.status, "Idempotency-Replayed" in r.headers))
             if name in there:  # it was carried out: neither a second time nor an ordinary refusal
-                assert r.headers.get("Idempotency-Replayed") == "true" and r.status == 201 or r.problem(409, "idempotency_answer_lost")
+                assert (r.headers.get("Idempotency-Replayed") == "true" and r.status == 201
+                        or r.problem(409, "idempotency_answer_lost"))
             else:
                 assert r.status == 201 and "Idempotency-Replayed" not in r.headers
         assert have <= there
@@ -287,12 +295,14 @@ def test_bounds(start, tmp_path):
         s.ask("POST", "buffers", {"name": f"b{i}", "bytes": 8}, key(f"k{i}")).expect(201)
         assert s.get("/v1/stats")["idempotency"]["keys"] <= 5
     for i in range(8, 12):
-        assert "Idempotency-Replayed" in s.ask("POST", "buffers", {"name": f"b{i}", "bytes": 8}, key(f"k{i}")).expect(201).headers
+        assert "Idempotency-Replayed" in s.ask("POST", "buffers", {"name": f"b{i}", "bytes": 8},
+                                               key(f"k{i}")).expect(201).headers
     s.ask("POST", "buffers", {"name": "b0", "bytes": 8}, key("k0")).problem(409, "buffer_exists")
     d.stop()
     s = Session(start("--max-idempotency-keys", "2", state=str(tmp_path)))
     assert s.get("/v1/stats")["idempotency"]["keys"] == 2
-    assert "Idempotency-Replayed" in s.ask("POST", "buffers", {"name": "b11", "bytes": 8}, key("k11")).expect(201).headers
+    assert "Idempotency-Replayed" in s.ask("POST", "buffers", {"name": "b11", "bytes": 8},
+                                           key("k11")).expect(201).headers
 
 
 def test_too_many_under_way(start, backend):
@@ -339,14 +349,17 @@ def test_every_operation_hears_a_key(start, tmp_path):
     d = start(state=str(tmp_path))
     s = Session(d)
     s.put("b", b"12345678")
-    hearing = [op for op in operations(d) if any("IdempotencyKey" in p.get("$ref", "") for p in op.item.get("parameters", []))]
+    hearing = [op for op in operations(d) if any("IdempotencyKey" in p.get("$ref", "")
+                                                 for p in op.item.get("parameters", []))]
     assert len(hearing) > 20
-    for path in ("/v1/sessions/none", "/v1/sessions/default/buffers/none"):  # outside of sessions, and in the default one
+    # outside of sessions, and in the default one
+    for path in ("/v1/sessions/none", "/v1/sessions/default/buffers/none"):
         d.ask("DELETE", path, None, key("used")).expect(404)
     for op in hearing:
         op.answered(d, 400, op.path(), ["Idempotency-Key: a b"]).problem(400, "invalid_argument")
         op.answered(d, 422, op.path(), ["Idempotency-Key: used"]).problem(422, "idempotency_key_reused")
-    kept = [op for i, op in enumerate(hearing) if op.told(d, op.path(session="default"), [f"Idempotency-Key: every-{i}"]).status < 500]
+    kept = [op for i, op in enumerate(hearing) if op.told(d, op.path(session="default"),
+                                                          [f"Idempotency-Key: every-{i}"]).status < 500]
     d.kill()
     with sqlite3.connect(tmp_path / "gpubufd.db") as db:
         assert db.execute("UPDATE answers SET status = 0, headers = '', body = NULL").rowcount >= len(kept)
@@ -354,7 +367,8 @@ def test_every_operation_hears_a_key(start, tmp_path):
     d = start(state=str(tmp_path))
     for i, op in enumerate(hearing):
         if op in kept:
-            op.answered(d, 409, op.path(session="default"), [f"Idempotency-Key: every-{i}"]).problem(409, "idempotency_answer_lost")
+            op.answered(d, 409, op.path(session="default"),
+                        [f"Idempotency-Key: every-{i}"]).problem(409, "idempotency_answer_lost")
 
 
 @pytest.mark.parametrize("unix", [False, True])
@@ -366,8 +380,8 @@ def test_a_bearer_however_it_is_spelt(start, tmp_path, unix):
     again = []
     for spelt in (f"Bearer {secret}", f"bearer {secret}", f"BEARER   {secret}", f"bEaReR  {secret}"):
         with contextlib.closing(d.raw(unix=unix)) as r:
-            r.request("POST", target, ["Authorization: " + spelt, "Idempotency-Key: k", "Content-Type: application/json",
-                                       f"Content-Length: {len(body)}"], body)
+            r.request("POST", target, ["Authorization: " + spelt, "Idempotency-Key: k",
+                                       "Content-Type: application/json", f"Content-Length: {len(body)}"], body)
             status, headers = r.head()
             assert status == 201
             again.append(headers.get("Idempotency-Replayed"))
@@ -389,7 +403,8 @@ def test_two_bearers_are_none(start, tmp_path, unix):
 @pytest.mark.parametrize("headers", [{}, {"Expect": "100-continue"}, {"Transfer-Encoding": "chunked"}])
 @pytest.mark.parametrize("size", [8, 2 << 20])
 def test_a_refusal_before_the_body_is_answered(start, headers, size):
-    """A keyed request that is refused at its headers gets the refusal, though its body is not read; then the same again."""
+    """A keyed request that is refused at its headers gets the refusal, though its body is not read; then the same
+    again."""
     d = start()
     answers = []
     for _ in range(2):
@@ -403,7 +418,7 @@ def test_a_refusal_before_the_body_is_answered(start, headers, size):
     assert answers[1].headers["Idempotency-Replayed"] == "true"
 
 
-# --- what a key is of -----------------------------------------------------------------------------------------------------
+# --- what a key is of -------------------------------------------------------------------------------------------------
 
 PART = {"Content-Type": "application/octet-stream"}
 UPLOADS = [("PATCH", "buffers/x/data?offset=2", PART), ("POST", "buffers/y/data", {"Upload-Complete": "?1", **PART})]
@@ -429,13 +444,15 @@ def test_other_bytes_are_another_request(s, method, path, headers, sent, size):
 
 
 @pytest.mark.parametrize("name, value", [
-    ("If-Match", "*"), ("If-None-Match", '"1.1"'), ("Content-Type", "application/x-other"), ("Content-Encoding", "gzip"),
-    ("Content-Digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"), ("Upload-Complete", "?1"),
-    ("Repr-Digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"), ("Upload-Offset", "0"), ("Upload-Length", "8")])
+    ("If-Match", "*"), ("If-None-Match", '"1.1"'), ("Content-Type", "application/x-other"),
+    ("Content-Encoding", "gzip"), ("Content-Digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"),
+    ("Upload-Complete", "?1"), ("Repr-Digest", "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"),
+    ("Upload-Offset", "0"), ("Upload-Length", "8")])
 def test_other_headers_are_another_request(s, name, value):
     s.put("x", b"12345678")
     s.ask("PATCH", "buffers/x/data?offset=0", b"1" * 8, key("k", **PART)).expect(200)
-    s.ask("PATCH", "buffers/x/data?offset=0", b"1" * 8, key("k", **{**PART, name: value})).problem(422, "idempotency_key_reused")
+    s.ask("PATCH", "buffers/x/data?offset=0", b"1" * 8,
+          key("k", **{**PART, name: value})).problem(422, "idempotency_key_reused")
     s.ask("PATCH", "buffers/x/data?offset=1", b"1" * 7, key("k", **PART)).problem(422, "idempotency_key_reused")
     s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("f")).expect(200)
     s.ask("POST", "buffers/x/fill", {"pattern": 1}, key("f", **{name: value})).problem(422, "idempotency_key_reused")
@@ -469,7 +486,8 @@ def test_another_token_has_another_key(start, tmp_path):
     d = start(state=str(tmp_path))
     buffer = "/v1/sessions/default/buffers/x"
     headers = key("k", **PART, **{"Upload-Complete": "?1"})
-    first = [d.ask("POST", buffer + "/data", body, headers, secret) for secret, body in zip(secrets, (b"1234", b"5678"))]
+    first = [d.ask("POST", buffer + "/data", body, headers, secret) for secret,
+             body in zip(secrets, (b"1234", b"5678"))]
     assert [r.status for r in first] == [201, 200]
     filled = [d.ask("POST", buffer + "/fill", {"pattern": 1}, key("f"), secret).expect(200) for secret in secrets]
     for secret, body, made, fill in zip(secrets, (b"1234", b"5678"), first, filled):
@@ -480,10 +498,10 @@ def test_another_token_has_another_key(start, tmp_path):
     assert d.ask("GET", buffer, None, None, secrets[0]).expect(200).json()["generation"] == 4
 
 
-# --- a crash between the work and its answer ------------------------------------------------------------------------------
+# --- a crash between the work and its answer --------------------------------------------------------------------------
 
-# How each request with a key is made, and what must hold when it was repeated: it was carried out once, or what it did ended with
-# the process. A number is the generation of b.
+# How each request with a key is made, and what must hold when it was repeated: it was carried out once, or what it did
+# ended with the process. A number is the generation of b.
 S = "/v1/sessions/default"
 B = S + "/buffers/b"
 SYNC = {"durability": "sync"}
@@ -491,7 +509,8 @@ CRASHES = {
     ("POST", "/v1/devices/{device}/sync"): ("/v1/devices/0/sync", {}, None),
     ("DELETE", "/v1/operations/{operation}"): ("/v1/operations/none", None, None),
     ("DELETE", "/v1/checkpoints/{checkpoint}"): ("/v1/checkpoints/c", None, ("/v1/checkpoints/c", 404)),
-    ("POST", "/v1/checkpoints/{checkpoint}/restore"): ("/v1/checkpoints/c/restore", {"prefix": "r."}, (S + "/buffers/r.b", 200)),
+    ("POST", "/v1/checkpoints/{checkpoint}/restore"): ("/v1/checkpoints/c/restore", {"prefix": "r."},
+                                                       (S + "/buffers/r.b", 200)),
     ("POST", "/v1/fleet/sessions"): ("/v1/fleet/sessions", {"name": "f"}, None),
     ("POST", "/v1/fleet/sessions/{session}/move"): ("/v1/fleet/sessions/default/move", {}, None),
     ("POST", "/v1/fleet/sessions/{session}/take"): ("/v1/fleet/sessions/default/take", {}, None),
@@ -502,7 +521,8 @@ CRASHES = {
     ("POST", "/v1/sessions/{session}/sync"): (S + "/sync", {}, None),
     ("POST", "/v1/sessions/{session}/evict"): (S + "/evict", {}, 1),
     ("POST", "/v1/sessions/{session}/checkpoints"): (S + "/checkpoints", {"name": "d"}, ("/v1/checkpoints/d", 200)),
-    ("POST", "/v1/sessions/{session}/pools"): (S + "/pools", {"name": "q", "max_bytes": 32 << 20}, (S + "/pools/q", 200)),
+    ("POST", "/v1/sessions/{session}/pools"): (S + "/pools", {"name": "q", "max_bytes": 32 << 20},
+                                               (S + "/pools/q", 200)),
     ("PATCH", "/v1/sessions/{session}/pools/{pool}"): (S + "/pools/p", {"release_threshold_bytes": 0}, None),
     ("DELETE", "/v1/sessions/{session}/pools/{pool}"): (S + "/pools/p", None, (S + "/pools/p", 404)),
     ("POST", "/v1/sessions/{session}/pools/{pool}/trim"): (S + "/pools/p/trim", {}, None),
@@ -516,7 +536,8 @@ CRASHES = {
     ("DELETE", "/v1/sessions/{session}/events/{event}"): (S + "/events/ev", None, None),
     ("POST", "/v1/sessions/{session}/events/{event}/record"): (S + "/events/ev/record", {}, None),
     ("POST", "/v1/sessions/{session}/events/{event}/wait"): (S + "/events/ev/wait", {}, None),
-    ("POST", "/v1/sessions/{session}/batch"): (S + "/batch", {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]}, 2),
+    ("POST", "/v1/sessions/{session}/batch"): (S + "/batch",
+                                               {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]}, 2),
     ("POST", "/v1/sessions/{session}/buffers"): (S + "/buffers", {"name": "n", "bytes": 8}, (S + "/buffers/n", 200)),
     ("PATCH", "/v1/sessions/{session}/buffers/{buffer}"): (B, {"labels": {"a": "b"}}, 1),
     ("DELETE", "/v1/sessions/{session}/buffers/{buffer}"): (B, None, (B, 404)),
@@ -551,8 +572,8 @@ def test_a_crash_before_the_answer(start, tmp_path, method, template, point):
     d = start("--disk-fault", point + "=kill", state=str(tmp_path))
     for name in "bo":
         d.put(name, b"12345678", query="?durability=sync").expect(201)
-    for what, made in (("/pools", {"name": "p", "max_bytes": 32 << 20}), ("/streams", {"name": "st"}), ("/events", {"name": "ev"}),
-                       ("/checkpoints", {"name": "c"})):
+    for what, made in (("/pools", {"name": "p", "max_bytes": 32 << 20}), ("/streams", {"name": "st"}),
+                       ("/events", {"name": "ev"}), ("/checkpoints", {"name": "c"})):
         d.ask("POST", S + what, made).expect(201)
     d.ask("POST", "/v1/sessions", {"name": "s"}).expect(201)
     if "{upload}" in path:
@@ -566,7 +587,8 @@ def test_a_crash_before_the_answer(start, tmp_path, method, template, point):
     if isinstance(body, bytes):
         append = "/uploads/" in path
         headers.update({"Content-Type": "application/partial-upload" if append else "application/octet-stream"})
-        headers.update({"Upload-Complete": "?1", **({"Upload-Offset": "4"} if append else {})} if method == "POST" or append else {})
+        headers.update({"Upload-Complete": "?1", **({"Upload-Offset": "4"} if append else {})} if method == "POST"
+                       or append else {})
     crashed = False
     try:
         d.ask(method, path, body, headers)

@@ -1,4 +1,5 @@
-"""Digests: a wrong one leaves the old bytes, for every way of upload; digests of downloads; verification of the memory."""
+"""Digests: a wrong one leaves the old bytes, for every way of upload; digests of downloads; verification of the
+memory."""
 import base64
 import gzip
 import hashlib
@@ -37,7 +38,8 @@ def test_right_digests_pass(daemon, session, header, algorithm, size):
 
 
 def ways():
-    """The ways of uploading a body with a wrong digest: (name, previous content, body, query, headers, way of sending)"""
+    """The ways of uploading a body with a wrong digest: (name, previous content, body, query, headers, way of
+    sending)"""
     data = payload(SIZE, 1)
     array = npy(np.arange(70_000, dtype=np.float32))
     plain = {}
@@ -50,7 +52,8 @@ def ways():
     yield "slot", payload(SLOT), "", plain, "at once"
     yield "empty", b"", "", plain, "at once"
     yield "small", b"x", "", plain, "at once"
-    yield "zstd", library("zstandard").ZstdCompressor().compress(data), f"?shape={SIZE}", {"Content-Encoding": "zstd"}, "expect"
+    yield "zstd", library("zstandard").ZstdCompressor().compress(data), f"?shape={SIZE}", {"Content-Encoding":
+                                                                                           "zstd"}, "expect"
     yield "another kind", data, "?kind=pinned", plain, "at once"
 
 
@@ -88,7 +91,8 @@ def test_a_wrong_digest_leaves_the_old_bytes(daemon, session, way, exists):
         for header in ("Content-Digest", "Repr-Digest"):
             wrong = {**headers, header: field(body + b"?", algorithm)}
             p = send(daemon, session, "x", body, query, wrong, how).problem(400, "digest_mismatch")
-            assert b64(body + b"?", algorithm) in p["detail"] and b64(body, algorithm) in p["detail"] and header in p["detail"]
+            assert (b64(body + b"?", algorithm) in p["detail"] and b64(body, algorithm) in p["detail"]
+                    and header in p["detail"])
     until("the quota is given back", lambda: daemon.get("/v1/sessions/" + session)["used_bytes"] == used)
     assert daemon.contents() == before
     if exists:
@@ -168,7 +172,8 @@ def test_repr_digest_of_downloads(daemon, session, size):
         assert r.headers["Content-Digest"] == r.headers["Repr-Digest"] == field(data, algorithm)
     assert daemon.ask("GET", target).headers["Repr-Digest"] is None
     assert daemon.ask("GET", target, headers={"Want-Repr-Digest": "md5=10"}).expect(200).headers["Repr-Digest"] is None
-    assert daemon.ask("GET", target, headers={"Want-Repr-Digest": "sha-256=0"}).expect(200).headers["Repr-Digest"] is None
+    assert (daemon.ask("GET", target, headers={"Want-Repr-Digest": "sha-256=0"}).expect(200).headers["Repr-Digest"]
+            is None)
     daemon.ask("GET", target, headers={"Want-Repr-Digest": "sha-256=x"}).problem(400, "malformed_request")
     best = {"Want-Repr-Digest": "sha-256=2, sha-512=7"}
     assert daemon.ask("GET", target, headers=best).headers["Repr-Digest"] == field(data, "sha-512")
@@ -231,8 +236,8 @@ def test_verify_reads_the_memory(s, size):
     data = payload(size)
     s.put("x", data)
     r = verify(s, "x", {"digest": {"sha-256": b64(data)}, "algorithms": ["sha-512"]}).expect(200)
-    assert r.json() == {"match": True, "crc32c": crc32c(data), "stored_crc32c": crc32c(data), "generation": 1, "bytes": size,
-                        "digest": {a: b64(data, a) for a in NAMES}}
+    assert r.json() == {"match": True, "crc32c": crc32c(data), "stored_crc32c": crc32c(data), "generation": 1,
+                        "bytes": size, "digest": {a: b64(data, a) for a in NAMES}}
     assert r.headers["ETag"] == s.ask("HEAD", "buffers/x/data").headers["ETag"]
     assert verify(s, "x").expect(200).json()["digest"] == {}
     wrong = verify(s, "x", {"digest": {"sha-512": b64(data + b"x", "sha-512")}}).expect(200).json()

@@ -109,8 +109,8 @@ def test_what_the_device_knows(s, kind, backend):
     s.put("x", payload(MIB), f"?kind={kind}")
     a = s.attributes("x")
     if backend == "cuda":
-        want = {"device": "device", "shared": "device", "managed": "managed", "pinned": "host", "pageable": "unregistered",
-                "ipc": "device"}
+        want = {"device": "device", "shared": "device", "managed": "managed", "pinned": "host",
+                "pageable": "unregistered", "ipc": "device"}
         assert a["memory_type"] == want[kind], a
     if kind == "device":
         assert a["from_pool"] and a["from_this_pool"] and a["device"]["index"] == 0 and a["device_address"]
@@ -140,9 +140,11 @@ def test_statistics_by_direction_and_kind(daemon, s, kind):
 
 
 def test_waiting_and_copying_are_told_apart(start, backend):
-    """The same copy, with and without stalled work before it: its waiting counts as waiting, its duration as copying."""
+    """The same copy, with and without stalled work before it: its waiting counts as waiting, its duration as
+    copying."""
     stall_s = 1.0
-    d = start("--slots-bytes", "8M", "--slot-bytes", "256K", spec=f"fault:place_fill@1=stall/{int(stall_s * 1000)}:{backend}")
+    d = start("--slots-bytes", "8M", "--slot-bytes", "256K",
+              spec=f"fault:place_fill@1=stall/{int(stall_s * 1000)}:{backend}")
     s = Session(d)
     s.post("streams", {"name": "a"}, 201)
     for name in ("x", "y", "w"):
@@ -220,14 +222,18 @@ def test_the_machine_has_a_ceiling_of_pinned_memory(start):
     s.buffer("a", bytes=room - MIB, kind="pinned")
     s.put("m", bytes(MIB), "?mirrored=true")
     assert pinned() == 12 * MIB
-    for r in (s.ask("POST", "buffers", {"name": "b", "bytes": 5000, "kind": "pinned"}), s.ask("PUT", "buffers/b/data?kind=pinned", bytes(5000))):
+    for r in (s.ask("POST", "buffers", {"name": "b", "bytes": 5000, "kind": "pinned"}),
+              s.ask("PUT", "buffers/b/data?kind=pinned", bytes(5000))):
         problem = r.problem(507, "pinned_limit_reached")
-        assert "host" in problem["title"] and "pool" not in problem["title"] and "--max-pinned-bytes" in problem["detail"]
+        assert ("host" in problem["title"] and "pool" not in problem["title"] and "--max-pinned-bytes"
+                in problem["detail"])
         assert [problem[f + "_bytes"] for f in ("limit", "used", "requested")] == [12 * MIB, 12 * MIB, 8192]
         assert problem["retryable"]
     for never in (13 * MIB, room + 1):
-        problem = s.ask("POST", "buffers", {"name": "c", "bytes": never, "kind": "pinned"}).problem(507, "pinned_limit_reached")
-        assert problem["retryable"] is False and "delete" not in problem["detail"], "more than all buffers together can have"
+        problem = s.ask("POST", "buffers", {"name": "c", "bytes": never,
+                                            "kind": "pinned"}).problem(507, "pinned_limit_reached")
+        assert problem["retryable"] is False and "delete" not in problem["detail"], ("more than all buffers together "
+                                                                                     "can have")
         assert ("--slots-bytes" in problem["detail"]) == (slots > 0), problem["detail"]
     for side in (s.ask("PUT", "buffers/n/data?mirrored=true", bytes(5000)),
                  s.ask("POST", "buffers/m/reserve", {"bytes": 2 * MIB, "side": "host"})):

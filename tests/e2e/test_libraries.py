@@ -37,7 +37,7 @@ def pieces(body, sizes=(1, 100000, 7, SLOT)):
         at, i = at + sizes[i % len(sizes)], i + 1
 
 
-# --- requests -----------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -83,24 +83,30 @@ def test_requests_ranges_and_conditions(base):
     requests = library("requests")
     body = payload(SLOT + 100)
     tag = noted(requests.put(base + X, data=body)).headers["ETag"]
-    get = lambda **headers: noted(requests.get(base + X, headers={k.replace("_", "-"): v for k, v in headers.items()}))  # noqa: E731
+    get = lambda **headers: noted(requests.get(base + X, headers={k.replace("_", "-"): v for k,
+                                                                  v in headers.items()}))  # noqa: E731
     part = get(Range="bytes=100-299")
-    assert part.status_code == 206 and part.content == body[100:300] and part.headers["Content-Range"] == f"bytes 100-299/{len(body)}"
+    assert (part.status_code == 206 and part.content == body[100:300] and part.headers["Content-Range"]
+            == f"bytes 100-299/{len(body)}")
     assert get(Range="bytes=-7").content == body[-7:] and get(Range=f"bytes={len(body)}-").status_code == 416
-    assert get(Range="bytes=0-9", If_Range=tag).status_code == 206 and get(Range="bytes=0-9", If_Range='"no"').status_code == 200
+    assert get(Range="bytes=0-9", If_Range=tag).status_code == 206 and get(Range="bytes=0-9",
+                                                                           If_Range='"no"').status_code == 200
     assert get(If_None_Match=tag).status_code == 304 and get(If_Match='"no"').status_code == 412
-    put = lambda **headers: noted(requests.put(base + X, data=b"new", headers={k.replace("_", "-"): v for k, v in headers.items()}))  # noqa: E731
-    assert put(If_None_Match="*").status_code == 412 and put(If_Match=tag).status_code == 200 and put(If_Match=tag).status_code == 412
+    put = lambda **headers: noted(requests.put(base + X, data=b"new", headers={k.replace("_", "-"): v for k,
+                                                                               v in headers.items()}))  # noqa: E731
+    assert (put(If_None_Match="*").status_code == 412 and put(If_Match=tag).status_code == 200
+            and put(If_Match=tag).status_code == 412)
     assert get().content == b"new"
 
 
-# --- httpx --------------------------------------------------------------------------------------------------------------
+# --- httpx ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
 def test_httpx(daemon, session, unix):
     httpx = library("httpx")
-    where = f"http://localhost/v1/sessions/{session}/buffers/" if unix else daemon.url(f"/v1/sessions/{session}/buffers/")
+    where = (f"http://localhost/v1/sessions/{session}/buffers/" if unix
+             else daemon.url(f"/v1/sessions/{session}/buffers/"))
     body = payload(BIG)
     with httpx.Client(transport=httpx.HTTPTransport(uds=daemon.unix) if unix else None, timeout=90) as http:
         assert noted(http.put(where + X, content=body)).status_code == 201
@@ -133,14 +139,15 @@ def test_httpx_many_at_once(daemon, session):
     asyncio.run(all_of_them())
 
 
-# --- Python's own libraries ---------------------------------------------------------------------------------------------
+# --- Python's own libraries -------------------------------------------------------------------------------------------
 
 
 def test_urllib(daemon, base):
     body = payload(BIG)
 
     def ask(method, name, data=None, **headers):
-        r = urllib.request.Request(base + name, data, {k.replace("_", "-"): v for k, v in headers.items()}, method=method)
+        r = urllib.request.Request(base + name, data, {k.replace("_", "-"): v for k, v in headers.items()},
+                                   method=method)
         try:
             with urllib.request.urlopen(r, timeout=90) as reply:
                 return reply.status, reply.read(), reply.headers
@@ -149,7 +156,8 @@ def test_urllib(daemon, base):
 
     assert ask("PUT", X, body)[0] == 415  # urllib says that it is a form
     assert ask("PUT", X, body, Content_Type="application/octet-stream")[0] == 201
-    assert ask("PUT", f"y/data?dtype=uint8&shape={BIG}", pieces(body), Content_Type="application/octet-stream")[0] == 201
+    assert (ask("PUT", f"y/data?dtype=uint8&shape={BIG}", pieces(body), Content_Type="application/octet-stream")[0]
+            == 201)
     assert ask("GET", X)[1] == ask("GET", "y/data")[1] == body
     assert ask("GET", X, Range="bytes=3-5")[:2] == (206, body[3:6])
     status, text, headers = ask("DELETE", "none")
@@ -163,7 +171,8 @@ def test_http_client(daemon, session):
     c = http.client.HTTPConnection(*daemon.tcp, timeout=90)
     body, target = payload(BIG), DATA.format(session, "x")
     with contextlib.closing(c):
-        for send in (dict(body=body), dict(body=pieces(body), encode_chunked=True, headers={"Transfer-Encoding": "chunked"})):
+        for send in (dict(body=body), dict(body=pieces(body), encode_chunked=True,
+                                           headers={"Transfer-Encoding": "chunked"})):
             c.request("PUT", f"{target}?dtype=uint8&shape={BIG}", **send)
             r = c.getresponse()
             assert r.status in (200, 201) and r.read()
@@ -174,12 +183,12 @@ def test_http_client(daemon, session):
             while have < BIG:
                 have += r.readinto(memoryview(view)[have:])
             assert bytes(view) == body
-            # After a chunked body the daemon cannot know which bytes libmicrohttpd has read, so a long download is the connection's last
-            # answer.
+            # After a chunked body the daemon cannot know which bytes libmicrohttpd has read, so a long download is the
+            # connection's last answer.
             assert "encode_chunked" in send or c.sock is sock, "the connection was not kept"
 
 
-# --- curl ---------------------------------------------------------------------------------------------------------------
+# --- curl -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
@@ -190,11 +199,13 @@ def test_curl(daemon, session, tmp_path, unix):
     body = payload(BIG)
     whole, got = tmp_path / "x", tmp_path / "got"
     whole.write_bytes(body)
-    base = (f"http://localhost/v1/sessions/{session}/buffers/" if unix else daemon.url(f"/v1/sessions/{session}/buffers/"))
+    base = (f"http://localhost/v1/sessions/{session}/buffers/" if unix
+            else daemon.url(f"/v1/sessions/{session}/buffers/"))
 
     def curl(*args, stdin=None):
         way = ["--unix-socket", daemon.unix] if unix else []
-        out = subprocess.run(["curl", "-sS", "-w", "%{http_code} %{num_connects}", *way, *args], input=stdin, capture_output=True, timeout=120)
+        out = subprocess.run(["curl", "-sS", "-w", "%{http_code} %{num_connects}", *way, *args], input=stdin,
+                             capture_output=True, timeout=120)
         assert out.returncode == 0, out.stderr
         return out.stdout.decode()
 
@@ -208,14 +219,15 @@ def test_curl(daemon, session, tmp_path, unix):
     assert curl("-C", "-", "-o", str(got), base + X) == "206 1" and got.read_bytes() == body
     tag = next(line.split(": ")[1].strip() for line in head.read_text().splitlines() if line.startswith("ETag"))
     assert curl("-H", f"If-None-Match: {tag}", "-o", "/dev/null", base + X) == "304 1"
-    assert curl("-X", "POST", "-H", "Content-Type: application/json", "-d", '{"pattern": 1}', "-o", "/dev/null", base + "y/fill") == "200 1"
+    assert curl("-X", "POST", "-H", "Content-Type: application/json", "-d", '{"pattern": 1}', "-o", "/dev/null",
+                base + "y/fill") == "200 1"
     # Several transfers of one curl use the same connection.
     assert curl("-T", str(whole), "-o", "/dev/null", base + X, "--next", "-sS", "-w", "%{http_code} %{num_connects}",
                 *(["--unix-socket", daemon.unix] if unix else []), "-o", str(got), base + X) == "200 1200 0"
     assert got.read_bytes() == body
 
 
-# --- safetensors --------------------------------------------------------------------------------------------------------
+# --- safetensors ------------------------------------------------------------------------------------------------------
 
 
 def test_safetensors_by_requests(base):

@@ -1,4 +1,5 @@
-"""The test runner itself: a hanging test fails and leaves no process, the other tests continue, and the sets lose no test."""
+"""The test runner itself: a hanging test fails and leaves no process, the other tests continue, and the sets lose no
+test."""
 import os
 import re
 import signal
@@ -33,8 +34,8 @@ def test_goes_on(held):
     assert held == []
 """
 NEIGHBOURS = {
-    "test_copy.py": "import pytest\ndef test_1(): pass\n@pytest.mark.once\ndef test_2(backend): pass\ndef test_3(backend): pass\n"
-                    "@pytest.mark.rest\ndef test_4(backend): pass\n",
+    "test_copy.py": "import pytest\ndef test_1(): pass\n@pytest.mark.once\ndef test_2(backend): pass\ndef "
+                    "test_3(backend): pass\n@pytest.mark.rest\ndef test_4(backend): pass\n",
     "test_d.py": "import pytest\ndef test_1(backend): pass\n@pytest.mark.rest\ndef test_2(): pass\n",
 }
 
@@ -44,9 +45,10 @@ def begin(folder, files, *options, **env):
     for name, text in files.items():
         (folder / name).write_text(text)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("GB_E2E_", "PYTEST_"))}
-    return subprocess.Popen([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "-q", *options, *files], cwd=folder,
-                            env={**clean, "PYTHONPATH": HERE, "GB_E2E_BACKENDS": "host", **env}, text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT)
+    return subprocess.Popen([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "conftest", "-q", *options,
+                             *files], cwd=folder,
+                            env={**clean, "PYTHONPATH": HERE, "GB_E2E_BACKENDS": "host", **env}, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def finished(p):
@@ -79,7 +81,8 @@ def test_one_that_is_terminated_says_where_it_stood(tmp_path, workers):
         library("xdist")
     hangs = HANGS.replace("timeout(1)", "timeout(1000)")
     files = {f"test_{name}.py": hangs.replace('"child"', f'"{name}"') for name in "ab"[:max(workers, 1)]}
-    p = begin(tmp_path, files, *(("-n", str(workers), "--dist", "loadfile") if workers else ()), GB_E2E_NOW=str(tmp_path))
+    p = begin(tmp_path, files, *(("-n", str(workers), "--dist", "loadfile") if workers else ()),
+              GB_E2E_NOW=str(tmp_path))
     children = [tmp_path / name[5] for name in files]
     until("their children run", lambda: all(child.exists() and child.read_text().endswith("\n") for child in children))
     p.send_signal(signal.SIGTERM)
@@ -96,14 +99,17 @@ def test_each_test_is_in_one_set(tmp_path, workers):
     """What depends on memory runs on each backend; check has the first backend, and what is not marked for the rest."""
     if workers:
         library("xdist")
-    check = {"test_copy.py::test_1", "test_copy.py::test_2[host]", "test_copy.py::test_3[host]", "test_d.py::test_1[host]"}
-    rest = {"test_copy.py::test_3[host:discrete]", "test_copy.py::test_4[host]", "test_copy.py::test_4[host:discrete]", "test_d.py::test_2"}
+    check = {"test_copy.py::test_1", "test_copy.py::test_2[host]", "test_copy.py::test_3[host]",
+             "test_d.py::test_1[host]"}
+    rest = {"test_copy.py::test_3[host:discrete]", "test_copy.py::test_4[host]", "test_copy.py::test_4[host:discrete]",
+            "test_d.py::test_2"}
     for name, wanted in (("check", check), ("rest", rest), ("all", check | rest)):
         outcomes = tmp_path / name
-        p = begin(tmp_path, NEIGHBOURS, *(("-n", str(workers), "--dist", "loadfile") if workers else ()), GB_E2E_SET=name,
-                  GB_E2E_BACKENDS="host host:discrete", GB_E2E_OUTCOMES=str(outcomes))
+        p = begin(tmp_path, NEIGHBOURS, *(("-n", str(workers), "--dist", "loadfile") if workers else ()),
+                  GB_E2E_SET=name, GB_E2E_BACKENDS="host host:discrete", GB_E2E_OUTCOMES=str(outcomes))
         out = finished(p)
-        assert p.returncode == 0 and set(outcomes.read_text().splitlines()) == {"passed " + test for test in wanted}, out
+        assert p.returncode == 0 and set(outcomes.read_text().splitlines()) == {"passed " + test
+                                                                                for test in wanted}, out
 
 
 def test_what_the_lists_name_is_there():

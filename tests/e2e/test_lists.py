@@ -9,7 +9,8 @@ BYTES = {"a": 5, "b": 3, "c.x": 5, "c.y": 1, "d": 9, "e": 3, "f": 7}
 def buffers(daemon, session):
     """The target of a list of buffers that differ in bytes, kinds and labels."""
     for i, (name, n) in enumerate(BYTES.items()):
-        body = {"name": name, "bytes": n, "kind": ("device", "pinned", "pageable")[i % 3], "labels": {"n": str(i % 2), "q": 'a",":\\'} if i != 3 else {}}
+        body = {"name": name, "bytes": n, "kind": ("device", "pinned", "pageable")[i % 3],
+                "labels": {"n": str(i % 2), "q": 'a",":\\'} if i != 3 else {}}
         daemon.ask("POST", f"{S}{session}/buffers", body).expect(201)
     return f"{S}{session}/buffers"
 
@@ -35,9 +36,10 @@ def follow(daemon, target):
     return sum(pages, [])
 
 
-FILTERS = {"prefix=c.": ["c.x", "c.y"], "prefix=zz": [], "kind=pinned": ["b", "d"], "state=ready": list(BYTES), "state=lost": [],
-           "label=n": ["a", "b", "c.x", "d", "e", "f"], "label=n=1": ["b", "e"], "label=n=": [],
-           "label=q=a%22,%22:%5C": ["a", "b", "c.x", "d", "e", "f"], "label=%22": [], "label=a": [], "label=n=0&kind=device&prefix=a": ["a"]}
+FILTERS = {"prefix=c.": ["c.x", "c.y"], "prefix=zz": [], "kind=pinned": ["b", "d"], "state=ready": list(BYTES),
+           "state=lost": [], "label=n": ["a", "b", "c.x", "d", "e", "f"], "label=n=1": ["b", "e"], "label=n=": [],
+           "label=q=a%22,%22:%5C": ["a", "b", "c.x", "d", "e", "f"], "label=%22": [], "label=a": [],
+           "label=n=0&kind=device&prefix=a": ["a"]}
 
 
 @pytest.mark.parametrize("limit", (1, 2, 3, 7, 1000))
@@ -50,14 +52,16 @@ def test_filters_take_what_they_say_and_pages_are_full(daemon, buffers, query, l
 @pytest.mark.parametrize("limit", (1, 2, 3, 7, 1000))
 def test_order(daemon, buffers, limit):
     by_bytes = sorted(BYTES, key=lambda n: (BYTES[n], n))
-    for sort, expected in {"name": sorted(BYTES), "-name": sorted(BYTES)[::-1], "bytes": by_bytes, "-bytes": by_bytes[::-1],
-                           "created_at": list(BYTES), "-created_at": list(BYTES)[::-1], "updated_at": list(BYTES)}.items():
+    for sort, expected in {"name": sorted(BYTES), "-name": sorted(BYTES)[::-1], "bytes": by_bytes,
+                           "-bytes": by_bytes[::-1], "created_at": list(BYTES), "-created_at": list(BYTES)[::-1],
+                           "updated_at": list(BYTES)}.items():
         assert follow(daemon, f"{buffers}?limit={limit}&sort={sort}") == expected, sort
     assert follow(daemon, f"{buffers}?limit={limit}") == list(BYTES)  # by age unasked
     assert follow(daemon, f"{buffers}?sort=-bytes&label=n=0&limit={limit}") == ["d", "f", "c.x", "a"]
 
 
-@pytest.mark.parametrize("query, rest", [("sort=bytes", ["a", "c.x", "f", "d"]), ("sort=-name", ["c.y", "c.x", "b", "a"]), ("label=n", ["d", "e", "f"])])
+@pytest.mark.parametrize("query, rest", [("sort=bytes", ["a", "c.x", "f", "d"]),
+                                         ("sort=-name", ["c.y", "c.x", "b", "a"]), ("label=n", ["d", "e", "f"])])
 def test_a_page_goes_on_when_its_last_item_is_gone(daemon, buffers, query, rest):
     page = daemon.get(f"{buffers}?{query}&limit=3")
     daemon.ask("DELETE", f"{buffers}/{page['items'][-1]['name']}").expect(204)
@@ -65,7 +69,8 @@ def test_a_page_goes_on_when_its_last_item_is_gone(daemon, buffers, query, rest)
 
 
 def test_a_cursor_belongs_to_its_filters_and_order(daemon, buffers):
-    queries = ("", "prefix=c.&", "label=n&", "label=n=1&", "kind=pinned&", "state=ready&", "sort=name&", "sort=-name&", "sort=bytes&", "prefix=c.&sort=name&")
+    queries = ("", "prefix=c.&", "label=n&", "label=n=1&", "kind=pinned&", "state=ready&", "sort=name&", "sort=-name&",
+               "sort=bytes&", "prefix=c.&sort=name&")
     cursors = {q: daemon.get(f"{buffers}?{q}limit=1")["next_cursor"] for q in queries}
     for q in queries:
         for of, cursor in cursors.items():
@@ -73,20 +78,23 @@ def test_a_cursor_belongs_to_its_filters_and_order(daemon, buffers):
             if q == of:
                 reply.expect(200)
             else:
-                assert "another prefix, label, state, kind or sort" in reply.problem(400, "invalid_argument")["detail"], (q, of)
+                assert ("another prefix, label, state, kind or sort"
+                        in reply.problem(400, "invalid_argument")["detail"]), (q, of)
     for bad in ("x", "1.", "1.0000000", "1.zzzzzzzz", ".00000000", "-1.00000000.a", "99999999999999999999.00000000"):
         for q in queries:
             daemon.ask("GET", f"{buffers}?{q}cursor={bad}").problem(400, "invalid_argument")
 
 
 def test_bad_values_name_what_is_permitted(daemon, buffers):
-    said = {"state=gone": "ready, partial, lost, stored", "kind=gpu": "device, shared", "sort=size": "name, created_at, updated_at, bytes",
-            "sort=": "name, created_at", "sort=-": "name, created_at", "sort=--name": "name, created_at", "label=": "name=value", "label==x": "name=value",
-            "label=" + 3000 * "x": "less than 2048"}
+    said = {"state=gone": "ready, partial, lost, stored", "kind=gpu": "device, shared",
+            "sort=size": "name, created_at, updated_at, bytes", "sort=": "name, created_at",
+            "sort=-": "name, created_at", "sort=--name": "name, created_at", "label=": "name=value",
+            "label==x": "name=value", "label=" + 3000 * "x": "less than 2048"}
     for query, detail in said.items():
         assert detail in daemon.ask("GET", f"{buffers}?{query}").problem(400, "invalid_argument")["detail"], query
     daemon.ask("GET", f"{buffers}?prefix=%20").problem(400, "invalid_name")
-    for other in ("/v1/sessions?kind=pinned", "/v1/sessions?state=ready", buffers.replace("buffers", "streams") + "?label=x"):
+    for other in ("/v1/sessions?kind=pinned", "/v1/sessions?state=ready", buffers.replace("buffers", "streams")
+                  + "?label=x"):
         daemon.ask("GET", other).problem(400, "unknown_parameter")
 
 
@@ -98,7 +106,8 @@ def test_sessions(daemon):
             daemon.ask("POST", f"{S}{name}/buffers", {"name": f"x{i}", "bytes": 10 + i}).expect(201)
     try:
         for limit in (1, 2, 3, 100):
-            for query, expected in {"": ["li.b", "li.a", "li.c"], "&sort=name": ["li.a", "li.b", "li.c"], "&sort=-buffers": ["li.b", "li.c", "li.a"],
+            for query, expected in {"": ["li.b", "li.a", "li.c"], "&sort=name": ["li.a", "li.b", "li.c"],
+                                    "&sort=-buffers": ["li.b", "li.c", "li.a"],
                                     "&sort=used_bytes": ["li.a", "li.c", "li.b"], "&label=of=li.c": ["li.c"]}.items():
                 assert follow(daemon, f"/v1/sessions?prefix=li.&limit={limit}{query}") == expected
     finally:
@@ -118,11 +127,14 @@ def test_pools_streams_and_events(daemon, session, limit):
         assert follow(daemon, target + "&sort=-name") == sorted(standard[what] + ["z", "da", "y"])[::-1]
         assert follow(daemon, target + "&prefix=d") == standard[what] + ["da"]
     assert follow(daemon, f"{S}{session}/pools?limit={limit}&state=lost") == []
-    assert set(follow(daemon, f"{S}{session}/pools?limit={limit}&sort=-used_bytes")) == {*standard["pools"], "z", "da", "y"}
+    assert set(follow(daemon, f"{S}{session}/pools?limit={limit}&sort=-used_bytes")) == {*standard["pools"], "z", "da",
+                                                                                         "y"}
 
 
 def test_a_link_keeps_the_query(daemon, buffers):
-    link = daemon.ask("GET", f"{buffers}?label=n%3D0&limit=1&cursor=0.{daemon.get(buffers + '?label=n=0&limit=1')['next_cursor'].split('.')[1]}").headers["Link"]
+    link = daemon.ask(
+        "GET", f"{buffers}?label=n%3D0&limit=1&cursor=0."
+        f"{daemon.get(buffers + '?label=n=0&limit=1')['next_cursor'].split('.')[1]}").headers["Link"]
     assert link.startswith(f"<{buffers}?label=n%3D0&limit=1&cursor=") and link.count("cursor=") == 1
 
 

@@ -11,7 +11,8 @@ from harness import PATIENCE_S, binary, until
 def waits(d, target, etag, seconds=30, unix=False, token=None):
     c = d.client(unix=unix)
     c.http.connect()
-    c.http.request("GET", target, None, {"If-None-Match": etag, "Prefer": f"wait={seconds}", **({"Authorization": f"Bearer {token}"} if token else {})})
+    c.http.request("GET", target, None, {"If-None-Match": etag, "Prefer": f"wait={seconds}",
+                                         **({"Authorization": f"Bearer {token}"} if token else {})})
     return c
 
 
@@ -101,8 +102,8 @@ def test_the_stop_waits_for_none(start):
 @pytest.mark.parametrize("unix", [False, True])
 def test_a_token_is_revoked(start, tmp_path, unix):
     def token(*args):
-        done = subprocess.run([binary(), "token", *args, "--state-dir", str(tmp_path)], capture_output=True, text=True, check=True,
-                              timeout=PATIENCE_S)
+        done = subprocess.run([binary(), "token", *args, "--state-dir", str(tmp_path)], capture_output=True, text=True,
+                              check=True, timeout=PATIENCE_S)
         return (done.stdout.split() or [""])[-1]
 
     every, brief, kept = (token("add", name, "--scope", "write") for name in ("every", "brief", "kept"))

@@ -19,8 +19,8 @@ LINE = re.compile(r'^(\w+)(?:\{((?:\w+="[^"]*",?)+)\})? (\S+)$')
 
 
 def tool(name):
-    """A program of Debian's package prometheus, which ./bootstrap check puts on the path. Without it the test is skipped if
-    GB_E2E_LACKING=skip."""
+    """A program of Debian's package prometheus, which ./bootstrap check puts on the path. Without it the test is
+    skipped if GB_E2E_LACKING=skip."""
     path = shutil.which(name)
     if path is None and os.environ.get("GB_E2E_LACKING") == "skip":
         pytest.skip(f"{name} is not installed on this machine")
@@ -85,7 +85,8 @@ def test_openmetrics(daemon):
         else:
             rest = LINE.match(line).group(1)[len(family):]
             assert line.startswith(family), line
-            assert rest in {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}[types[family]], line
+            assert rest in {"counter": ("_total",), "gauge": ("",),
+                            "histogram": ("_bucket", "_sum", "_count")}[types[family]], line
     for family in types:
         unit = re.search(r"_(bytes|seconds)$", family)
         assert (f"# UNIT {family} " in text) == bool(unit), family
@@ -117,8 +118,9 @@ def told(stats):
            ("gpubufd_mirrored_buffers",): stats["buffers"]["mirrored"]["count"],
            ("gpubufd_mirrored_bytes",): stats["buffers"]["mirrored"]["bytes"],
            ("gpubufd_open_uploads_bytes",): stats["open_uploads"]["bytes"],
-           ("gpubufd_fills_total",): stats["transfers"]["fill"]["count"], ("gpubufd_fill_bytes_total",): stats["transfers"]["fill"]["bytes"],
-           ("gpubufd_mirror_copies_total",): stats["transfers"]["mirror"]["copies"],
+           ("gpubufd_fills_total",): stats["transfers"]["fill"]["count"],
+           ("gpubufd_fill_bytes_total",): stats["transfers"]["fill"]["bytes"], ("gpubufd_mirror_copies_total",):
+           stats["transfers"]["mirror"]["copies"],
            ("gpubufd_mirror_copies_avoided_total",): stats["transfers"]["mirror"]["copies_avoided"],
            ("gpubufd_mirror_copy_bytes_total",): stats["transfers"]["mirror"]["bytes"],
            ("gpubufd_store_commit_seconds_total",): stats["store"]["seconds_committing"],
@@ -141,28 +143,35 @@ def told(stats):
         out[f"gpubufd_{name}_running",] = stats["running"][name]
     for name in ("commits", "changes", "failures"):
         out[f"gpubufd_store_{name}_total",] = stats["store"][name]
-    out.update({("gpubufd_pinned_bytes",): stats["pinned"]["bytes"], ("gpubufd_pinned_limit_bytes",): stats["pinned"]["limit_bytes"]})
+    out.update({("gpubufd_pinned_bytes",): stats["pinned"]["bytes"],
+                ("gpubufd_pinned_limit_bytes",): stats["pinned"]["limit_bytes"]})
     slots = stats["slots"]
-    out.update({("gpubufd_slots",): slots["total"], ("gpubufd_slots_free",): slots["free"], ("gpubufd_slot_bytes",): slots["slot_bytes"],
-                ("gpubufd_slot_waits_total",): slots["waits"], ("gpubufd_slots_in_use",): slots["in_use"], ("gpubufd_slots_wanted",): slots["waiting"], ("gpubufd_store_queued",): stats["store"]["queued"]})
+    out.update({("gpubufd_slots",): slots["total"], ("gpubufd_slots_free",): slots["free"],
+                ("gpubufd_slot_bytes",): slots["slot_bytes"], ("gpubufd_slot_waits_total",): slots["waits"],
+                ("gpubufd_slots_in_use",): slots["in_use"], ("gpubufd_slots_wanted",): slots["waiting"],
+                ("gpubufd_store_queued",): stats["store"]["queued"]})
     for state, count in stats["operations"].items():
         out["gpubufd_operations", ("state", state)] = count
     for direction in ("upload", "download", "copy"):
         t, label = stats["transfers"][direction], ("direction", direction)
-        for name, key in (("transfers", "count"), ("transfer_bytes", "bytes"), ("transfer_copy_seconds", "seconds_copying"),
-                          ("transfer_queue_seconds", "seconds_queued"), ("transfer_seconds", "seconds")):
+        for name, key in (("transfers", "count"), ("transfer_bytes", "bytes"),
+                          ("transfer_copy_seconds", "seconds_copying"), ("transfer_queue_seconds", "seconds_queued"),
+                          ("transfer_seconds", "seconds")):
             if key in t:
                 out[f"gpubufd_{name}_total", label] = t[key]
         if "failures" in t:
             failures(out, "gpubufd_transfer_failures_total", t, label)
         for kind, k in t.get("kinds", {}).items():
-            for name, key in (("", "count"), ("_bytes", "bytes"), ("_copy_seconds", "seconds_copying"), ("_queue_seconds", "seconds_queued")):
+            for name, key in (("", "count"), ("_bytes", "bytes"), ("_copy_seconds", "seconds_copying"),
+                              ("_queue_seconds", "seconds_queued")):
                 out["gpubufd_kind_transfer" + (name or "s") + "_total", label, ("kind", kind)] = k[key]
     for p in stats["pools"]:
-        where = *((("session", p["session"]),) if "session" in p else ()), ("pool", p["name"]), ("device", str(p["device"]["index"]))
+        where = (*((("session", p["session"]),) if "session" in p else ()), ("pool", p["name"]),
+                 ("device", str(p["device"]["index"])))
         for name in ("used_bytes", "used_peak_bytes", "reserved_bytes", "reserved_peak_bytes", "kept_bytes", "buffers"):
             out["gpubufd_pool_" + name, *where] = p[name]
-        for name, key in (("allocations",) * 2, ("reuses",) * 2, ("growths",) * 2, ("allocated_bytes",) * 2, ("allocation_retries", "retries"), ("frees",) * 2, ("freed_bytes",) * 2, ("trims",) * 2):
+        for name, key in (("allocations",) * 2, ("reuses",) * 2, ("growths",) * 2, ("allocated_bytes",) * 2,
+                          ("allocation_retries", "retries"), ("frees",) * 2, ("freed_bytes",) * 2, ("trims",) * 2):
             out[f"gpubufd_pool_{name}_total", *where] = p[key]
         out["gpubufd_pool_largest_allocation_bytes", *where] = p["largest_bytes"]
         failures(out, "gpubufd_pool_allocation_failures_total", p, *where)
@@ -185,7 +194,8 @@ def test_it_says_what_the_statistics_say(start):
         # Both may be some tenths of a second old, but the values no longer change.
         one, seen = told(d.stats()), samples(scrape(d).body.decode())
         # A counter that has counted nothing has no series, and a peak that is 0.
-        differs[:] = [(k, v, seen.get(k)) for k, v in one.items() if (k not in seen and v != 0) or abs(seen.get(k, 0) - v) > 1e-6]
+        differs[:] = [(k, v, seen.get(k)) for k, v in one.items() if (k not in seen and v != 0)
+                      or abs(seen.get(k, 0) - v) > 1e-6]
         return not differs
 
     try:
@@ -197,8 +207,11 @@ def test_it_says_what_the_statistics_say(start):
     assert value(seen, "gpubufd_fill_bytes_total") == 4000
     # Numbers of the daemon and its pools that are not compared here are missing in /v1/stats.
     more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
-    assert all(re.match(r"process_|gpubufd_(audit|damaged|http|tls|device|session|client|storage|durable|disk|load|loads|cold|evictions|spill|reloads|scrub|behind|evictable)_|gpubufd_stored_bytes$|gpubufd_clients(_pausing)?$|gpubufd_loads_total$|gpubufd_pool_(limit|fragmentation)_bytes$|gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$", name)
-               or name.endswith("_failures_total") for name in more), more
+    known = (r"process_|gpubufd_(audit|damaged|http|tls|device|session|client|storage|durable|disk|load|loads|cold|"
+             r"evictions|spill|reloads|scrub|behind|evictable)_|gpubufd_stored_bytes$|gpubufd_clients(_pausing)?$|"
+             r"gpubufd_loads_total$|gpubufd_pool_(limit|fragmentation)_bytes$|"
+             r"gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$")
+    assert all(re.match(known, name) or name.endswith("_failures_total") for name in more), more
 
 
 IDLE_BYTES = 20 << 10
@@ -206,10 +219,12 @@ IDLE_BYTES = 20 << 10
 
 @pytest.mark.parametrize("form", [None, OPEN], ids=["text", "openmetrics"])
 def test_an_idle_daemon_says_little(start, form):
-    """What nothing has happened to has no series. Counters of which a rule or a dashboard takes the increase begin at 0."""
+    """What nothing has happened to has no series. Counters of which a rule or a dashboard takes the increase begin at
+    0."""
     d = start()
     scrape(d, form)
-    text = until("the scrape is counted", lambda: (lambda t: t if 'route="/metrics"' in t else None)(scrape(d, form).body.decode()))
+    text = until("the scrape is counted", lambda: (lambda t: t if 'route="/metrics"' in t
+                                                   else None)(scrape(d, form).body.decode()))
     if form is None:
         assert len(text) <= IDLE_BYTES, len(text)
     there = {name for name, _ in samples(text.replace("# EOF\n", ""))}
@@ -247,12 +262,14 @@ def test_times_by_route(start):
     d.ask("GET", "/v1/sessions/none").expect(404)
     d.ask("GET", "/no/such/route").expect(404)
     d.put("large", b"x" * (6 << 20)).expect(201)
-    one, put = dict(method="GET", route="/v1/sessions/{session}"), dict(method="PUT", route="/v1/sessions/{session}/buffers/{buffer}/data")
+    one = dict(method="GET", route="/v1/sessions/{session}")
+    put = dict(method="PUT", route="/v1/sessions/{session}/buffers/{buffer}/data")
     count = "gpubufd_http_request_duration_seconds_count", frozenset(one.items())
 
     def ended():
         seen = samples(scrape(d).body.decode())
-        whole = seen.get(count) == 8 and ("gpubufd_http_responses_total", frozenset({**put, "status": "2xx"}.items())) in seen
+        whole = (seen.get(count) == 8 and ("gpubufd_http_responses_total", frozenset({**put, "status": "2xx"}.items()))
+                 in seen)
         return seen if whole else None
 
     seen = until("all have ended", ended)
@@ -285,24 +302,25 @@ def test_the_rules():
 
 
 # What the row "Contents" of the dashboard and the rules tell of bytes on disk.
-CONTENTS = {"allocated_current_bytes", "stored_bytes", "evictable_bytes", "storage_free_bytes", "storage_state", "storage_failures_total",
-            "storage_damaged_total", "durable_writes_total", "durable_bytes_total", "loads_total", "load_bytes_total", "load_failures_total",
-            "cold_reads_total", "disk_write_seconds_bucket", "disk_sync_seconds_bucket", "disk_open_seconds_bucket", "behind_bytes",
-            "behind_seconds", "evictions_total", "evictions_to_host_total", "loads_from_host_total", "spill_host_bytes",
-            "reloads_within_minute_total", "scrub_bytes_total", "scrub_damaged_total",
-            "scrub_healed_total"}
+CONTENTS = {"allocated_current_bytes", "stored_bytes", "evictable_bytes", "storage_free_bytes", "storage_state",
+            "storage_failures_total", "storage_damaged_total", "durable_writes_total", "durable_bytes_total",
+            "loads_total", "load_bytes_total", "load_failures_total", "cold_reads_total", "disk_write_seconds_bucket",
+            "disk_sync_seconds_bucket", "disk_open_seconds_bucket", "behind_bytes", "behind_seconds", "evictions_total",
+            "evictions_to_host_total", "loads_from_host_total", "spill_host_bytes", "reloads_within_minute_total",
+            "scrub_bytes_total", "scrub_damaged_total", "scrub_healed_total"}
 
 
 def names_of_what_may_come():
-    """From the list: simulated devices have no health (test_health compares the list with a device that has), and counters
-    and times have no series before they have a value."""
+    """From the list: simulated devices have no health (test_health compares the list with a device that has), and
+    counters and times have no series before they have a value."""
     with open(os.path.join(os.path.dirname(RULES), "..", "src", "api", "metrics.def")) as f:
         text = f.read()
     kinds = {"COUNTER": "_total", "FROM_ZERO": "_total", "GAUGE": "", "PEAK": ""}
     health = re.findall(r"^GB_METRIC\((?:HEALTH|REASON), (\w+), (\w+),", text, re.M)
     later = re.findall(r"^GB_METRIC\(\w+, (COUNTER|PEAK), (\w+),", text, re.M)
     times = re.findall(r"^GB_TIMES\((\w+),", text, re.M)
-    return {f"gpubufd_{name}{kinds[kind]}" for kind, name in health + later} | {f"gpubufd_{name}_bucket" for name in times}
+    return {f"gpubufd_{name}{kinds[kind]}" for kind, name in health + later} | {f"gpubufd_{name}_bucket"
+                                                                                for name in times}
 
 
 def test_rules_and_dashboard_name_what_there_is(daemon, tmp_path):
@@ -313,7 +331,8 @@ def test_rules_and_dashboard_name_what_there_is(daemon, tmp_path):
         dashboard = json.load(f)
     panels = [p for p in dashboard["panels"] if p["type"] != "row"]
     assert len({p["id"] for p in dashboard["panels"]}) == len(dashboard["panels"])
-    assert {v["name"]: v.get("multi", False) and v["includeAll"] for v in dashboard["templating"]["list"]} == {"source": False, "instance": True}
+    assert ({v["name"]: v.get("multi", False) and v["includeAll"] for v in dashboard["templating"]["list"]}
+            == {"source": False, "instance": True})
     queries = [t["expr"] for p in panels for t in p["targets"]]
     for q in queries:
         picked = re.findall(r'\b(?:gpubufd|process)_\w+({instance=~"\$instance"[,}])?', q)
@@ -331,7 +350,8 @@ def test_rules_and_dashboard_name_what_there_is(daemon, tmp_path):
         {name for name, _ in samples(scrape(daemon).body.decode())}))
     there = there | names_of_what_may_come()
     assert len(named) >= 20 and named <= there, named - there
-    rules = [{"record": "q", "expr": q.replace("$__rate_interval", "5m"), "labels": {"n": str(i)}} for i, q in enumerate(queries)]
+    rules = [{"record": "q", "expr": q.replace("$__rate_interval", "5m"), "labels": {"n": str(i)}} for i,
+             q in enumerate(queries)]
     (tmp_path / "queries.yml").write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     run(promtool, "check", "rules", str(tmp_path / "queries.yml"))
 

@@ -51,7 +51,8 @@ def counts(s):
 def test_others_have_no_head(s):
     s.put("x", b"1")
     assert (s.meta("x")["mirrored"], s.meta("x")["head"], sides(s, "x")) == (False, None, None)
-    for action, body in (("sync", {"to": "host"}), ("reserve", {"bytes": 1, "side": "host"}), ("release", {"side": "all"})):
+    for action, body in (("sync", {"to": "host"}), ("reserve", {"bytes": 1, "side": "host"}),
+                         ("release", {"side": "all"})):
         p = s.ask("POST", f"buffers/x/{action}", body).problem(400, "invalid_argument")
         assert "mirrored" in p["detail"]
 
@@ -125,7 +126,8 @@ def test_reserve(m):
     """Memory ahead of an upload, which then allocates none."""
     generation = m.meta("m")["generation"]
     r = reserve(m, 2 * SIZE, "host")
-    assert r["sides"] == {"host": side(2 * SIZE, pinned=True), "device": side(0)} and (r["head"], r["bytes"]) == ("uninitialized", SIZE)
+    assert (r["sides"] == {"host": side(2 * SIZE, pinned=True), "device": side(0)} and (r["head"], r["bytes"])
+            == ("uninitialized", SIZE))
     assert reserve(m, 2 * SIZE, "device", stream="default")["sides"]["device"] == side(2 * SIZE)
     charged, a = m.get()["used_bytes"], m.attributes("m")
     assert charged == 4 * SIZE and m.get()["used_pinned_bytes"] == 2 * SIZE
@@ -157,7 +159,8 @@ def test_what_a_reserve_refuses(m):
         ("POST", "buffers/m/reserve", {"bytes": 1, "side": "host", "stream": "none"}, 404, "stream_not_found", "none"),
         ("POST", "buffers/none/reserve", {"bytes": 1, "side": "host"}, 404, "buffer_not_found", "none"),
     ])
-    m.ask("POST", "buffers/m/reserve", {"bytes": 1, "side": "host"}, {"If-Match": '"no"'}).problem(412, "precondition_failed")
+    m.ask("POST", "buffers/m/reserve", {"bytes": 1, "side": "host"},
+          {"If-Match": '"no"'}).problem(412, "precondition_failed")
     assert m.meta("m") == before
     m.post("buffers/m/seal", {})
     m.ask("POST", "buffers/m/reserve", {"bytes": 1, "side": "host"}).problem(409, "sealed")
@@ -299,7 +302,8 @@ def test_refusals(m):
         ("POST", "buffers/x/copy", {"from": "m", "bytes": 1, "side": "device"}, 400, "invalid_argument", "mirrored"),
         ("POST", "buffers/x/fill", {"pattern": 1, "side": "host"}, 400, "invalid_argument", "mirrored"),
         ("POST", "buffers/m/fill", {"pattern": 1, "side": "both"}, 400, "invalid_argument", "host or device"),
-        ("POST", "buffers", {"name": "n", "bytes": 1, "mirrored": True, "kind": "pinned"}, 400, "invalid_argument", "mirrored"),
+        ("POST", "buffers", {"name": "n", "bytes": 1, "mirrored": True, "kind": "pinned"}, 400, "invalid_argument",
+         "mirrored"),
         ("POST", "buffers", {"name": "n", "bytes": 1, "mirrored": 1}, 400, "wrong_type", "true or false"),
         ("POST", "buffers/m/sync", {"to": "host", "stream": "none"}, 404, "stream_not_found", "none"),
     ])
@@ -371,11 +375,13 @@ def test_a_push_that_is_not_waited_for(start, backend):
     m.buffer("m", bytes=SIZE, mirrored=True)
     m.put("m", A)
     r = m.ask("POST", "buffers/m/sync", {"to": "device"}, headers={"Prefer": "respond-async"}).expect(202)
-    assert r.headers["Preference-Applied"] == "respond-async" and (r.json()["kind"], r.json()["stream"]) == ("sync", "default")
+    assert r.headers["Preference-Applied"] == "respond-async" and (r.json()["kind"],
+                                                                   r.json()["stream"]) == ("sync", "default")
     until("the device side is current", lambda: head(m) == "synced")
     assert m.data("m") == A
     # An operation that is done already gets the usual answer.
-    assert m.ask("POST", "buffers/m/sync", {"to": "device"}, headers={"Prefer": "respond-async"}).expect(200).json()["copied"] is False
+    assert m.ask("POST", "buffers/m/sync", {"to": "device"},
+                 headers={"Prefer": "respond-async"}).expect(200).json()["copied"] is False
 
 
 def test_writes_that_are_not_waited_for(s):

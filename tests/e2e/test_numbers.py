@@ -50,9 +50,12 @@ def test_why_memory_was_refused(start, simulated, tmp_path):
     assert reasons(d.get(S + "s/pools/p")) == {"pool_limit": 1} and pool["largest_bytes"] == 5 * MIB
     assert reasons(device) == {"pool_limit": 1, "out_of_memory": 1} == reasons(stats["allocations_by_kind"]["device"])
     assert (device["largest_bytes"], device["current_bytes"], device["count"]) == (5 * MIB, 7 * MIB, 2)
-    assert stats["allocations_by_kind"]["pinned"]["current_bytes"] == 2 * MIB and "managed" not in stats["allocations_by_kind"]
-    agree(d, [("gpubufd_allocation_failures_total", {"reason": why}, all_.get(why, 0)) for why in (*all_, "limit_reached", "device_error")] +
-          [("gpubufd_pool_allocation_failures_total", {"session": "s", "pool": "p", "device": "0", "reason": "pool_limit"}, 1),
+    assert (stats["allocations_by_kind"]["pinned"]["current_bytes"] == 2 * MIB
+            and "managed" not in stats["allocations_by_kind"])
+    agree(d, [("gpubufd_allocation_failures_total", {"reason": why}, all_.get(why, 0))
+              for why in (*all_, "limit_reached", "device_error")] +
+          [("gpubufd_pool_allocation_failures_total", {"session": "s", "pool": "p", "device": "0",
+                                                       "reason": "pool_limit"}, 1),
            ("gpubufd_device_allocation_failures_total", {"device": "0", "reason": "out_of_memory"}, 1),
            ("gpubufd_kind_allocation_failures_total", {"kind": "device", "reason": "pool_limit"}, 1),
            ("gpubufd_session_allocation_failures_total", {"session": "s"}, 4),
@@ -70,7 +73,8 @@ def test_uploads_that_no_pool_can_ever_hold(start, simulated):
     with Feed(d, "?type=quota.,memory.") as feed:
         d.put("x", bytes(2 * MIB), query="?pool=p").problem(507, "out_of_memory")
         e = feed.find("memory.exhausted")
-        assert (e["pool"], e["bytes"], e.get("count", 1)) == ("p", 2 * MIB, 1) and f"requested_bytes {2 * MIB}" in e["detail"]
+        assert ((e["pool"], e["bytes"], e.get("count", 1)) == ("p", 2 * MIB, 1) and f"requested_bytes {2 * MIB}"
+                in e["detail"])
         d.put("x", bytes(65 * MIB)).problem(507, "out_of_memory")
         e = feed.find("memory.exhausted")
         assert (e["pool"], e["bytes"], e.get("count", 1)) == ("default", 65 * MIB, 1)
@@ -86,7 +90,8 @@ def test_what_an_earlier_version_counted_has_no_reason(start, tmp_path):
     """An older daemon's database, without the columns."""
     start(state=str(tmp_path)).stop()
     with contextlib.closing(sqlite3.connect(tmp_path / "gpubufd.db")) as db, db:
-        columns = [c[1] for c in db.execute("PRAGMA table_info(counters)") if re.match("(allocation_failures|uploads_failed)_", c[1])]
+        columns = [c[1] for c in db.execute("PRAGMA table_info(counters)")
+                   if re.match("(allocation_failures|uploads_failed)_", c[1])]
         assert len(columns) >= 15
         for column in columns:
             db.execute(f"ALTER TABLE counters DROP COLUMN {column}")
@@ -100,7 +105,8 @@ def test_peaks_stay(daemon, session):
         daemon.ask("POST", S + session + "/buffers", {"name": name, "bytes": size}).expect(201)
     for name in "ab":
         daemon.ask("DELETE", f"{S}{session}/buffers/{name}").expect(204)
-    now = until("it is freed", lambda: (lambda a: a if a["frees"] == 2 else None)(daemon.get(S + session + "/stats")["allocations"]))
+    now = until("it is freed", lambda: (lambda a: a if a["frees"] == 2
+                                        else None)(daemon.get(S + session + "/stats")["allocations"]))
     assert (now["current_bytes"], now["peak_bytes"], now["largest_bytes"]) == (0, 5 * MIB, 3 * MIB)
     whole = daemon.stats()["allocations"]
     assert whole["peak_bytes"] >= 5 * MIB and whole["largest_bytes"] >= 3 * MIB
@@ -111,14 +117,16 @@ def test_why_transfers_broke_off(start, tmp_path):
     d = start(state=state)
     d.put("x", bytes(64 * MIB)).expect(201)
     d.put("y", b"abcd" * 1000, headers={"Repr-Digest": field(b"other")}).problem(400, "digest_mismatch")
-    d.put("y", b"no gzip", query="?dtype=uint8&shape=7", headers={"Content-Encoding": "gzip"}).problem(400, "invalid_encoding")
+    d.put("y", b"no gzip", query="?dtype=uint8&shape=7",
+          headers={"Content-Encoding": "gzip"}).problem(400, "invalid_encoding")
     up = d.raw().put(S + "default/buffers/z/data?dtype=uint8", 4 * MIB).send(bytes(MIB))
     until("it runs", lambda: d.stats()["running"]["uploads"] == 1)
     up.close()
     down = d.raw().request("GET", S + "default/buffers/x/data", [])
     until("it runs", lambda: d.stats()["running"]["downloads"] == 1)
     down.close()
-    up = reasons(until("all have ended", lambda: (lambda t: t if t["failures"] >= 2 else None)(d.settled()["transfers"]["upload"])))
+    up = reasons(until("all have ended", lambda: (lambda t: t if t["failures"] >= 2
+                                                  else None)(d.settled()["transfers"]["upload"])))
     assert up["digest_mismatch"] == 1 and up["incomplete_body"] == 1, up
     assert set(up) <= {"digest_mismatch", "incomplete_body", "invalid_encoding"}
     until("the download has ended", lambda: reasons(d.stats()["transfers"]["download"]) == {"incomplete_body": 1})
@@ -160,7 +168,8 @@ def test_the_daemon_in_its_statistics(start):
     d = start()
     first = d.ask("GET", "/v1/stats").expect(200)
     own = first.json()["process"]
-    assert own["cpu_seconds"] > 0 and 0 < own["resident_bytes"] <= own["virtual_bytes"] and 3 <= own["open_fds"] <= own["max_fds"]
+    assert (own["cpu_seconds"] > 0 and 0 < own["resident_bytes"] <= own["virtual_bytes"] and 3 <= own["open_fds"]
+            <= own["max_fds"])
     assert first.headers["ETag"].startswith('W/"')
     tag = until("nothing changes any more", lambda: (lambda a, b: a if a == b else None)(
         *(d.ask("GET", "/v1/stats").headers["ETag"] for _ in range(2))))
@@ -183,8 +192,10 @@ def test_how_long_the_database_takes(daemon, session):
     for i in range(20):
         daemon.put(f"x{i}", b"1", session).expect(201)
     store = daemon.stats()["store"]
-    assert store["seconds_queued"] > before["seconds_queued"] and store["seconds_committing"] > before["seconds_committing"]
-    assert 0 < store["longest_queued_seconds"] <= store["seconds_queued"] and store["longest_commit_seconds"] <= store["seconds_committing"]
+    assert (store["seconds_queued"] > before["seconds_queued"] and store["seconds_committing"]
+            > before["seconds_committing"])
+    assert (0 < store["longest_queued_seconds"] <= store["seconds_queued"] and store["longest_commit_seconds"]
+            <= store["seconds_committing"])
 
     def told():
         now = seen(daemon)
@@ -193,6 +204,7 @@ def test_how_long_the_database_takes(daemon, session):
     now = until("the metrics say so", told)
     for name in ("queue", "commit"):
         of = f"gpubufd_store_{name}_duration_seconds_"
-        rising = [value(now, of + "bucket", le=le) for le in "0.0001 0.0003 0.001 0.003 0.01 0.03 0.1 0.3 1.0 3.0 10.0 30.0 100.0 +Inf".split()]
+        rising = [value(now, of + "bucket", le=le) for le in "0.0001 0.0003 0.001 0.003 0.01 0.03 0.1 0.3 1.0 3.0 10.0 "
+                  "30.0 100.0 +Inf".split()]
         assert rising == sorted(rising) and rising[-1] == value(now, of + "count") > 0
         assert value(now, of + "sum") == value(now, f"gpubufd_store_{name}_seconds_total")

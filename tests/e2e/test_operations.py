@@ -13,12 +13,14 @@ SIZE = 1 << 20
 def left(s, method, path, body=None, prefer="respond-async"):
     """The operation of a request that was answered 202."""
     r = s.ask(method, path, body, {"Prefer": prefer}).expect(202)
-    assert r.headers["Preference-Applied"] == "respond-async" and r.headers["Location"] == "/v1/operations/" + r.json()["id"]
+    assert (r.headers["Preference-Applied"] == "respond-async" and r.headers["Location"] == "/v1/operations/"
+            + r.json()["id"])
     return r.json()
 
 
 def look(s, op, wait=None):
-    return s.ask("GET", "/v1/operations/" + op["id"], None, {"Prefer": f"wait={wait}"} if wait else None).expect(200).json()
+    return s.ask("GET", "/v1/operations/" + op["id"], None,
+                 {"Prefer": f"wait={wait}"} if wait else None).expect(200).json()
 
 
 def ended(s, op, state="done"):
@@ -55,7 +57,8 @@ def test_every_kind(s):
     for kind, method, path, body, status in table:
         def one():
             name = f"n{next(names)}"
-            mine = {k: v.format(name) if isinstance(v, str) else v for k, v in body.items()} if isinstance(body, dict) else body
+            mine = ({k: v.format(name) if isinstance(v, str) else v for k, v in body.items()} if isinstance(body, dict)
+                    else body)
             if path == "buffers/m/sync":
                 s.put("m", payload(SIZE, 2))
             r = s.ask(method, path.format(name), mine, ASYNC)
@@ -87,7 +90,8 @@ def test_one_that_fails(simulated, start):
     s = Session(start(spec=simulated("bytes=64M")))
     s.buffer("a", bytes=60 << 20)
     op = ended(s, left(s, "POST", "buffers", {"name": "b", "bytes": 50 << 20}, "respond-async, wait=1"), "failed")
-    assert op["result"] is None and op["problem"]["status"] == op["status"] == 507 and op["problem"]["code"] == "out_of_memory"
+    assert (op["result"] is None and op["problem"]["status"] == op["status"] == 507 and op["problem"]["code"]
+            == "out_of_memory")
     assert op["problem"]["instance"] == s.base + "/buffers" and s.names("buffers") == ["a"]
     assert s.get("/v1/operations?state=failed")["items"] == [summary(op)]
 
@@ -217,7 +221,8 @@ def test_many_wait(start, backend):
     s = Session(d)
     s.put("x", b"12345678")
     op = left(s, "POST", "buffers/x/fill", {"pattern": 1})
-    raws = [d.raw(unix=i % 4 == 0).request("GET", "/v1/operations/" + op["id"], ["Prefer: wait=30"]) for i in range(400)]
+    raws = [d.raw(unix=i % 4 == 0).request("GET", "/v1/operations/" + op["id"], ["Prefer: wait=30"])
+            for i in range(400)]
     until("all wait", lambda: s.get("/v1/stats")["operations"]["queued"] == 1)
     assert s.meta("x")["generation"] == 1
     for r in raws:

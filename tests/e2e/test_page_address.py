@@ -1,4 +1,5 @@
-"""The address of the page keeps what it shows; the title, the zone of times, the links, and the warning before memory ends."""
+"""The address of the page keeps what it shows; the title, the zone of times, the links, and the warning before memory
+ends."""
 import pytest
 from harness import token, until
 from pages import browser, furnish, look, open_page, rows  # noqa: F401
@@ -35,9 +36,11 @@ def test_a_reload_a_link_and_the_back_button_keep_what_is_shown(start, open_page
     page.js("history.back()")
     page.until("the buffer is closed", "!document.getElementById('look').open")
     page.js("history.back()")
-    page.until("the range is the one before", "document.getElementById('range').value === '300' && location.hash === ''")
+    page.until("the range is the one before", "document.getElementById('range').value === '300' && location.hash === "
+               "''")
     page.js("history.go(2)")
-    page.until("the buffer is open again", "document.getElementById('look').open && document.getElementById('range').value === '3600'")
+    page.until("the buffer is open again", "document.getElementById('look').open && "
+               "document.getElementById('range').value === '3600'")
     page.key("Escape", 27)
     page.until("and closed", "!document.getElementById('look').open && !location.hash.includes('buffer=')")
     page.js("document.querySelector('.skip').click()")
@@ -58,7 +61,8 @@ def test_the_zone_of_times_is_said_and_chosen(start, open_page):
     assert page.text("#time option") == "local time (UTC+05:30)"
     utc = d.meta("x")["updated_at"][:19].replace("T", " ")
     shown = rows(page, "buffers")[0][9]
-    assert page.js(f"Date.parse('{shown.replace(' ', 'T')}Z') - Date.parse('{utc.replace(' ', 'T')}Z')") == 5.5 * 3600000
+    assert (page.js(f"Date.parse('{shown.replace(' ', 'T')}Z') - Date.parse('{utc.replace(' ', 'T')}Z')") == 5.5
+            * 3600000)
     page.until("events are there", "document.querySelectorAll('#feed li').length > 0")
     event = "[...document.querySelectorAll('#feed li time')].every(t => t.textContent === t.dateTime.slice(11, 19))"
     assert not page.js(event)
@@ -73,10 +77,12 @@ def test_links_to_numbers_and_documents(start, open_page, tmp_path):
     page.fill("#token-value", secret)
     page.key("Enter", 13, "\r")
     page.until("the page knows", "document.body.dataset.connection === 'connected'")
-    assert page.js("[...document.querySelectorAll('footer a')].map(a => a.getAttribute('href'))") == ["/metrics", "/v1/stats", "/openapi.json"]
+    assert (page.js("[...document.querySelectorAll('footer a')].map(a => a.getAttribute('href'))")
+            == ["/metrics", "/v1/stats", "/openapi.json"])
     # What would be opened is looked at, not opened: another tab has no place in this test.
     page.js("HTMLAnchorElement.prototype.click = function () { window.opened = this.href; };"
-            " const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.given = b; return make(b); }; null")
+            " const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.given = b; return make(b); }; "
+            "null")
     page.click("footer a")
     page.until("the text was read with the token", "window.opened?.startsWith('blob:')")
     assert "# TYPE gpubufd_" in page.js("window.given.text()")
@@ -101,5 +107,6 @@ def test_memory_that_ends_is_said_before(start, open_page, simulated):
     d.ask("DELETE", "/v1/sessions/big/buffers/a").expect(204)
     page.until("there is room again", f"!({FULL})")
     d.ask("POST", "/v1/sessions/big/pools", {"name": "p", "max_bytes": 32 << 20}).expect(201)
-    d.ask("POST", "/v1/sessions/big/buffers", {"name": "c", "dtype": "uint8", "shape": [30 << 20], "pool": "p"}).expect(201)
+    d.ask("POST", "/v1/sessions/big/buffers", {"name": "c", "dtype": "uint8", "shape": [30 << 20],
+                                               "pool": "p"}).expect(201)
     page.until("the pool is near", FULL + ".includes('Pools are nearly at their limit: big/p (93 % of 32.0 MiB)')")

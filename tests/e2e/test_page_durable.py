@@ -18,7 +18,8 @@ def test_where_the_bytes_are(start, open_page, tmp_path):
     d.put("b", payload(100, 1), query="?dtype=uint8&shape=100").expect(200)
     page = open_page(d)
     page.until("all are there", "document.querySelectorAll('#buffers tbody tr').length === 3")
-    assert durable(page) == {"s": ("ready", "device, disk", "sync"), "b": ("ready", "device; disk has generation 1", "behind"), "n": ("ready", "device", "none")}
+    assert durable(page) == {"s": ("ready", "device, disk", "sync"), "b": ("ready", "device; disk has generation 1",
+                                                                           "behind"), "n": ("ready", "device", "none")}
     page.keep("durable")
 
 
@@ -28,7 +29,8 @@ def test_what_may_leave_memory_is_told(start, open_page):
     d.ask("PATCH", "/v1/sessions/default/buffers/x", {"resident": True}).expect(200)
     d.put("plain", payload(100), query="?dtype=uint8&shape=100").expect(201)
     page = open_page(d)
-    for name, told in (("x", " · durability none · spill disk · resident · changed "), ("plain", " · durability none · changed ")):
+    for name, told in (("x", " · durability none · spill disk · resident · changed "),
+                       ("plain", " · durability none · changed ")):
         look(page, name)
         page.until("it is told", f"document.getElementById('look-about').textContent.includes({json.dumps(told)})")
         page.click("#look-close")
@@ -53,7 +55,8 @@ def test_after_a_restart(start, open_page, tmp_path):
 def where(page):
     """The places of a session's bytes, and the widths in percent of its bar: in memory, and with what has left it."""
     row = next(row for row in rows(page, "sessions") if row[0] == "default")
-    return row[6], page.js("['used', 'reserved'].map(c => Number.parseFloat(document.querySelector(`#sessions .${c}`).style.width))")
+    return row[6], page.js("['used', 'reserved'].map(c => Number.parseFloat(document.querySelector(`#sessions "
+                           ".${c}`).style.width))")
 
 
 def test_where_the_bytes_of_a_session_are(start, open_page):
@@ -62,13 +65,16 @@ def test_where_the_bytes_of_a_session_are(start, open_page):
     for name, query in (("a", "&spill=host"), ("b", "&durability=sync"), ("c", ""), ("d", "&kind=pinned")):
         d.put(name, payload(size), query="?dtype=uint8&shape=1048576" + query).expect(201)
     page = open_page(d)
-    page.until("all are in memory", "document.getElementById('sessions').textContent.includes('device 3.00 MiB, host 1.00 MiB')")
+    page.until("all are in memory", "document.getElementById('sessions').textContent.includes('device 3.00 MiB, host "
+               "1.00 MiB')")
     assert where(page) == ("device 3.00 MiB, host 1.00 MiB", [0, 0])  # there is no quota
     d.ask("POST", "/v1/sessions/default/buffers/a/evict", {"to": "host"}).expect(200)
     d.ask("POST", "/v1/sessions/default/buffers/b/evict", {}).expect(200)
-    page.until("two have left", "document.getElementById('sessions').textContent.includes('device 1.00 MiB, host 2.00 MiB, disk 1.00 MiB')")
+    page.until("two have left", "document.getElementById('sessions').textContent.includes('device 1.00 MiB, host 2.00 "
+               "MiB, disk 1.00 MiB')")
     assert where(page)[1] == [50, 100]
-    assert {name: row[1] for name, row in durable(page).items()} == {"a": "host", "b": "disk", "c": "device", "d": "host"}
+    assert {name: row[1] for name, row in durable(page).items()} == {"a": "host", "b": "disk", "c": "device",
+                                                                     "d": "host"}
     d.ask("PATCH", "/v1/sessions/default", {"quota": {"bytes": 8 * size}}).expect(200)
     page.until("the quota is known", "document.getElementById('sessions').textContent.includes('8.00 MiB')")
     assert where(page)[1] == [25, 50]

@@ -7,7 +7,8 @@ import pytest
 from conform import interface
 from harness import token
 
-TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8",
+         "svg": "image/svg+xml"}
 
 
 def ask(daemon, path, **headers):
@@ -21,7 +22,8 @@ def files(daemon):
     found, todo = set(), ["/", "/fleet"]
     while todo:
         text = ask(daemon, todo.pop()).body.decode()
-        names = re.findall(r'(?:src|href)="/ui/([\w.]+)"', text) + re.findall(r"^import .* from '\./([\w.]+)'", text, re.M)
+        names = re.findall(r'(?:src|href)="/ui/([\w.]+)"', text) + re.findall(r"^import .* from '\./([\w.]+)'", text,
+                                                                              re.M)
         todo += ["/ui/" + name for name in names if name not in found]
         found.update(names)
     return sorted("/ui/" + name for name in found) + ["/", "/fleet", "/ui/index.html", "/ui/fleet.html"]
@@ -37,7 +39,8 @@ def test_plain_and_packed(daemon):
         assert gzip.decompress(packed.body) == plain.body and len(plain.body) > 0
         assert plain.headers["ETag"] != packed.headers["ETag"]
         for reply, accept in ((plain, "gzip;q=0"), (packed, "gzip")):
-            assert ask(daemon, path, If_None_Match=reply.headers["ETag"], Accept_Encoding=accept).expect(304).body == b""
+            assert (ask(daemon, path, If_None_Match=reply.headers["ETag"], Accept_Encoding=accept).expect(304).body
+                    == b"")
         assert ask(daemon, path, If_None_Match=packed.headers["ETag"]).status == 200
         head = daemon.ask("HEAD", path)
         assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(plain.body)))
@@ -61,7 +64,8 @@ def test_no_script_or_style_within(daemon):
         assert re.findall(r"<script[^>]*>([^<]*)</script>", text) == [""] * scripts
     for path in files(daemon):
         if path.endswith(".js") and path != "/ui/chart.js":
-            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", ask(daemon, path).body.decode()), path
+            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function",
+                                 ask(daemon, path).body.decode()), path
 
 
 def test_other_names_and_methods(daemon):
@@ -83,7 +87,8 @@ def test_the_page_needs_no_token_its_numbers_do(start, tmp_path):
 def test_the_page_of_this_daemon_may_write_others_not(daemon, session):
     target = f"/v1/sessions/{session}/buffers/x/data"
     host = "{}:{}".format(*daemon.tcp)
-    for origin, status in ((f"http://{host}", 201), ("http://elsewhere.example", 403), ("null", 403), (f"http://{host}.example", 403)):
+    for origin, status in ((f"http://{host}", 201), ("http://elsewhere.example", 403), ("null", 403),
+                           (f"http://{host}.example", 403)):
         assert daemon.ask("PUT", target, b"abc", {"Origin": origin}).status == status, origin
 
 
@@ -102,4 +107,5 @@ def test_links_from_elsewhere(daemon):
     daemon.ask("POST", "/", headers=LINK).problem(403, "cross_origin")
     for site in ("same-origin", "none"):
         for path in ("/", "/v1", "/metrics"):
-            daemon.ask("GET", path, headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}).expect(200)
+            daemon.ask("GET", path, headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors",
+                                             "Sec-Fetch-Dest": "empty"}).expect(200)

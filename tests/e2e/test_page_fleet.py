@@ -51,9 +51,11 @@ def test_nodes_and_sessions(fleet, open_fleet):
         ["c", "ready", "", "1.00 GiB", "1.00 MiB", "4.00 GiB", "1", "1", "site=y", "0.1.0"]]
     assert rows(page, "sessions")[2] == ["u", "c", "1", "1.00 MiB", "", "serve", "a=b"]
     assert page.js("[...document.querySelectorAll('#nodes tbody .bar .used')].map(b => b.style.width)") == ["75%"] * 3
-    assert page.js("[...document.querySelectorAll('#nodes tbody a')].map(a => a.href)") == [fleet[n].url + "/fleet" for n in "abc"]
+    assert page.js("[...document.querySelectorAll('#nodes tbody a')].map(a => a.href)") == [fleet[n].url + "/fleet"
+                                                                                            for n in "abc"]
     assert page.js("document.getElementById('about').textContent") == "main · node b · joined" and alarm(page) == ""
-    page.js("document.getElementById('filter').value = 'site=y'; document.getElementById('filter').dispatchEvent(new Event('input'))")
+    page.js("document.getElementById('filter').value = 'site=y'; document.getElementById('filter').dispatchEvent(new "
+            "Event('input'))")
     assert [row[0] for row in rows(page, "nodes")] == ["c"]
     assert page.js("location.hash") == "#filter=site%3Dy"
     page.call("Page.reload")
@@ -68,7 +70,8 @@ def test_copies(fleet, open_fleet):
     assert [row[4] for row in rows(page, "sessions")] == ["a, c", "a, 1 wanted", ""]
     assert page.js("[...document.querySelectorAll('#sessions td.bad')].map(c => c.textContent)") == ["a, 1 wanted"]
     fleet["c"].stop()
-    page.until("the absent one is named", "document.querySelector('#sessions tbody td.bad')?.textContent === 'a, c (absent)'")
+    page.until("the absent one is named", "document.querySelector('#sessions tbody td.bad')?.textContent === 'a, c "
+               "(absent)'")
 
 
 def test_an_absent_node(fleet, open_fleet):
@@ -87,7 +90,8 @@ def test_a_node_that_is_alone(fleet, open_fleet):
     page.until("they are there", "document.querySelectorAll('#nodes tbody tr').length === 3")
     fleet["a"].state, fleet["a"].why, fleet["a"].silent = "alone", "etcd does not answer", True
     page.until("it says so", "!document.getElementById('alarm').hidden")
-    assert "etcd does not answer. It serves its own sessions." in alarm(page) and "The tables are outdated" in alarm(page)
+    assert ("etcd does not answer. It serves its own sessions." in alarm(page) and "The tables are outdated"
+            in alarm(page))
     assert len(rows(page, "nodes")) == 3
     fleet["a"].state, fleet["a"].why, fleet["a"].silent = "joined", None, False
     page.until("it is back", "document.getElementById('alarm').hidden")
@@ -102,6 +106,7 @@ def test_a_token(fleet, open_fleet):
     fleet["a"].token = "gpb_a"
     page = open_fleet(fleet["a"], wait="token", permitted=("401",))
     page.until("it is asked for", "document.getElementById('token').open")
-    page.js("document.getElementById('token-value').value = 'gpb_a'; document.getElementById('token-form').requestSubmit()")
+    page.js("document.getElementById('token-value').value = 'gpb_a'; "
+            "document.getElementById('token-form').requestSubmit()")
     page.until("they are there", "document.querySelectorAll('#nodes tbody tr').length === 3")
     assert fleet["a"].requests[-1].headers["Authorization"] == "Bearer gpb_a"

@@ -21,7 +21,8 @@ def test_follows_changes(start, open_page):
 
 
 def feed(page):
-    return page.js("[...document.querySelectorAll('#feed li')].filter(e => e.checkVisibility()).map(e => e.innerText.split(' ').slice(1).join(' '))")
+    return page.js("[...document.querySelectorAll('#feed li')].filter(e => e.checkVisibility()).map(e => "
+                   "e.innerText.split(' ').slice(1).join(' '))")
 
 
 def test_the_feed(start, open_page):
@@ -30,7 +31,8 @@ def test_the_feed(start, open_page):
     page = open_page(d)
     page.until("earlier events are listed", "document.getElementById('feed').textContent.includes('early')")
     d.put("x", b"1234", query="?dtype=uint8&shape=4").expect(201)
-    page.until("the newest is first", "/buffer.created.*default.*x.* 4 B/.test(document.querySelector('#feed li').textContent)")
+    page.until("the newest is first", "/buffer.created.*default.*x.* 4 B/.test(document.querySelector('#feed "
+               "li').textContent)")
     d.ask("POST", "/v1/sessions", {"name": "new"}).expect(201)
     page.until("another event", "document.querySelector('#feed li').dataset.type === 'session.created'")
     page.choose("#feed-type", "buffer")
@@ -48,11 +50,13 @@ def test_the_feed(start, open_page):
 def test_history_is_there_when_the_page_is_opened(start, open_page):
     d = start("--sample-interval", "1")
     d.put("x", bytes(40 << 20), query=f"?dtype=uint8&shape={40 << 20}").expect(201)
-    high = until("it was sampled", lambda: [i for i in d.get("/v1/stats?since=-300")["items"] if i["used_bytes"]["max"] >= 40 << 20])
+    high = until("it was sampled", lambda: [i for i in d.get("/v1/stats?since=-300")["items"] if i["used_bytes"]["max"]
+                                            >= 40 << 20])
     d.ask("DELETE", "/v1/sessions/default/buffers/x").expect(204)
     assert high
     page = open_page(d)
-    page.until("what was is in the chart", "/used .*, at most 40[.]0 MiB/.test(document.getElementById('chart-pools').ariaLabel)")
+    page.until("what was is in the chart", "/used .*, at most 40[.]0 "
+               "MiB/.test(document.getElementById('chart-pools').ariaLabel)")
     page.until("and the rate", "/uploads [^;]*, at most [^0]/.test(document.getElementById('chart-rates').ariaLabel)")
     assert page.text("#history-note") == ""
     page.click("#charts figure:nth-child(2) summary")
@@ -60,7 +64,8 @@ def test_history_is_there_when_the_page_is_opened(start, open_page):
     for seconds in page.js("[...document.getElementById('range').options].map(o => o.value)"):
         page.choose("#range", seconds)
         until("that range was asked for", lambda: page.js("1") and d.url(f"/v1/stats?since=-{seconds}") in page.urls)
-    page.until("days that were not are not drawn", "document.getElementById('history-note').textContent === 'The last 5 minutes: no older data'")
+    page.until("days that were not are not drawn", "document.getElementById('history-note').textContent === 'The last "
+               "5 minutes: no older data'")
     page.until("times differ", "(t => t.length > 1 && new Set(t).size === t.length)([...document.querySelectorAll("
                "'#charts figure:nth-child(2) tbody th')].map(e => e.textContent))")
     page.keep("history")
@@ -72,17 +77,22 @@ def test_the_daemon_goes_and_comes_back(start, open_page, tmp_path):
     page = open_page(d, permitted=["net::ERR", "503 ("])
     page.until("the buffer is there", "document.querySelectorAll('#buffers tbody tr').length === 1")
     d.stop()
-    page.until("it says so", "!document.getElementById('alarm').hidden && document.getElementById('alarm').textContent.includes('has not answered for')")
-    page.until("and counts", "/has not answered for [1-9][0-9]* s[.] The values/.test(document.getElementById('alarm').textContent)")
+    page.until("it says so", "!document.getElementById('alarm').hidden && "
+               "document.getElementById('alarm').textContent.includes('has not answered for')")
+    page.until("and counts", "/has not answered for [1-9][0-9]* s[.] The "
+               "values/.test(document.getElementById('alarm').textContent)")
     page.keep("gone")
     d = start(state=str(tmp_path), listen=("--listen", "{}:{}".format(*d.tcp)))
     page.until("it comes back by itself", "document.body.dataset.connection === 'connected'")
     until("the daemon knows what is lost", lambda: d.stats()["buffers"]["lost"] == 1)
-    page.until("what is lost is said", "document.getElementById('alarm').textContent === 'Memory is lost: 1 buffer has lost its bytes.'")
+    page.until("what is lost is said", "document.getElementById('alarm').textContent === 'Memory is lost: 1 buffer has "
+               "lost its bytes.'")
     page.until("the buffer is marked", "document.querySelector('#buffers td.bad')?.textContent === 'lost'")
     page.click("#buffers tbody button")
-    page.until("there is nothing to look at", "document.querySelector('#look-read.bad')?.textContent.includes('bytes are lost')")
-    assert not page.js("['look-form', 'look-shown', 'look-point'].some(id => document.getElementById(id).checkVisibility())")
+    page.until("there is nothing to look at", "document.querySelector('#look-read.bad')?.textContent.includes('bytes "
+               "are lost')")
+    assert not page.js("['look-form', 'look-shown', 'look-point'].some(id => "
+                       "document.getElementById(id).checkVisibility())")
     page.keep("lost")
     page.click("#look-close")
     d.put("x", b"1234", query="?dtype=uint8&shape=4")

@@ -8,11 +8,13 @@ from pages import browser, look, npy, numpy, open_page  # noqa: F401
 
 def pixels(page):
     return page.js("(() => { const c = document.getElementById('look-picture');"
-                   " return [c.height, c.width, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]; })()")
+                   " return [c.height, c.width, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]; "
+                   "})()")
 
 
 def counts(page):
-    return {k: int(v.replace("\u202f", "")) for k, v in page.js("[...document.querySelectorAll('#look-counts tbody tr')].map(r => [...r.cells].map(c => c.textContent))")}
+    return {k: int(v.replace("\u202f", "")) for k, v in page.js("[...document.querySelectorAll('#look-counts tbody "
+                                                                "tr')].map(r => [...r.cells].map(c => c.textContent))")}
 
 
 def test_a_picture_and_its_histogram(start, open_page):
@@ -45,7 +47,8 @@ def test_a_picture_and_its_histogram(start, open_page):
     asked = len(page.urls)
     look(page, "large")
     page.until("a part alone was read", "/of 22[.]9 MiB/.test(document.getElementById('look-read').textContent)")
-    assert "mean and counts are of this part only" in page.text("#look-read") and "min of this part" in page.text("#look-numbers")
+    assert ("mean and counts are of this part only" in page.text("#look-read") and "min of this part"
+            in page.text("#look-numbers"))
     edges = page.js("Chart.getChart('look-histogram').data.labels")
     assert len(edges) == 32 and max(map(len, edges)) <= 6 and "0" in edges, edges
     assert all("slice=" in u for u in page.urls[asked:] if "/data" in u)
@@ -54,15 +57,17 @@ def test_a_picture_and_its_histogram(start, open_page):
 
 
 BOX = "(r => [r.x, r.y, r.width, r.height])(document.getElementById('look-picture').getBoundingClientRect())"
-INSIDE = ("(([p, f]) => p.left >= f.left && p.right <= f.right && p.top >= f.top && p.bottom <= f.bottom)(['#look-picture', '.frame']"
-          ".map(s => document.querySelector(s).getBoundingClientRect()))")
+INSIDE = ("(([p, f]) => p.left >= f.left && p.right <= f.right && p.top >= f.top && p.bottom <= "
+          "f.bottom)(['#look-picture', '.frame'].map(s => document.querySelector(s).getBoundingClientRect()))")
 
 
 @pytest.mark.once
 def test_a_picture_keeps_the_proportions_of_its_tensor(start, open_page):
-    """Also where the steps of the axes differ, on a narrow screen, and for a picture of colours; the last element is at its corner."""
+    """Also where the steps of the axes differ, on a narrow screen, and for a picture of colours; the last element is at
+    its corner."""
     d = start()
-    shapes = {"wide": (40, 1200), "tall": (1200, 40), "flat": (200, 300), "square": (700, 700), "stack": (2, 30, 30), "rgb": (20, 50, 3)}
+    shapes = {"wide": (40, 1200), "tall": (1200, 40), "flat": (200, 300), "square": (700, 700), "stack": (2, 30, 30),
+              "rgb": (20, 50, 3)}
     for name, shape in shapes.items():
         d.put(name, npy((numpy.arange(numpy.prod(shape)) % 251).astype("u1").reshape(shape))).expect(201)
     d.put("line", npy(numpy.arange(200, dtype="i2"))).expect(201)
@@ -74,10 +79,12 @@ def test_a_picture_keeps_the_proportions_of_its_tensor(start, open_page):
             rows_, columns = shape[:2] if name == "rgb" else shape[-2:]
             assert abs(width / height / (columns / rows_) - 1) < 0.03 and page.js(INSIDE), (name, width, height)
             assert not page.js("document.getElementById('look-stretched').checkVisibility()")
-            shown = page.js("[document.getElementById('look-picture').height, document.getElementById('look-picture').width]")
+            shown = page.js("[document.getElementById('look-picture').height, "
+                            "document.getElementById('look-picture').width]")
             page.js(f"document.getElementById('look-picture').dispatchEvent(new PointerEvent('pointermove', "
                     f"{{clientX: {x + width - 0.1}, clientY: {y + height - 0.1}}}))")
-            assert page.text("#look-point").startswith(f"[{shown[0] - 1}, {shown[1] - 1}] = "), (name, page.text("#look-point"))
+            assert page.text("#look-point").startswith(f"[{shown[0] - 1}, {shown[1] - 1}] = "), (name, page.text(
+                "#look-point"))
             page.click("#look-close")
         look(page, "wide")
         page.fill("#look-slice", "0:20:2,..., ::10")
@@ -98,23 +105,28 @@ def test_a_slice_that_is_wrong_or_too_large(start, open_page):
     for text, word in (("5000,0", "axis"), ("huh", "slice"), (":,:", "at most")):
         page.fill("#look-slice", text)
         page.click("#look-form button")
-        page.until("it says why not", f"document.querySelector('#look-read.bad')?.textContent.includes({json.dumps(word)})")
+        page.until("it says why not",
+                   f"document.querySelector('#look-read.bad')?.textContent.includes({json.dumps(word)})")
 
 
 def test_every_dtype(start, open_page):
     ml_dtypes = library("ml_dtypes")
     d = start()
     page = open_page(d)
-    for name in ("bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
-                 "float8_e5m2fnuz", "float8_e8m0fnu", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz"):
+    for name in ("bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2",
+                 "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float8_e3m4", "float8_e4m3",
+                 "float8_e4m3b11fnuz"):
         dtype = numpy.dtype(getattr(ml_dtypes, name, name))
         codes = numpy.arange(2 if name == "bool" else 256 ** dtype.itemsize, dtype=f"u{dtype.itemsize}")
         with numpy.errstate(invalid="ignore"):
             want = codes.view(dtype).astype("f8")
-        got = page.js(f"import('/ui/decode.js').then(m => [...m.decode('{name}', new Uint{8 * dtype.itemsize}Array({codes.size})"
-                      ".map((_, i) => i).buffer)].map(String))")
-        assert numpy.array_equal(numpy.array([float(x.replace("Infinity", "inf")) for x in got]), want, equal_nan=True), name
+        got = page.js(f"import('/ui/decode.js').then(m => [...m.decode('{name}', new "
+                      f"Uint{8 * dtype.itemsize}Array({codes.size}).map((_, i) => i).buffer)].map(String))")
+        assert numpy.array_equal(numpy.array([float(x.replace("Infinity", "inf")) for x in got]), want,
+                                 equal_nan=True), name
     for name in ("uint32", "int32", "uint64", "int64", "float32", "float64"):
-        some = numpy.array([0, 1, 5, 100, 2**31 - 1], name) if "u" in name else numpy.array([0, 1, -5, 100, -(2**31)], name)
-        got = page.js(f"import('/ui/decode.js').then(m => [...m.decode('{name}', new Uint8Array({list(some.tobytes())}).buffer)])")
+        some = numpy.array([0, 1, 5, 100, 2**31 - 1], name) if "u" in name else numpy.array([0, 1, -5, 100, -(2**31)],
+                                                                                            name)
+        got = page.js(f"import('/ui/decode.js').then(m => [...m.decode('{name}', new "
+                      f"Uint8Array({list(some.tobytes())}).buffer)])")
         assert got == some.astype("f8").tolist(), name

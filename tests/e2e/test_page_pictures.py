@@ -1,5 +1,5 @@
-"""The pictures of the pages for README.md and doc, of a daemon and a fleet that are made for them. They lie in the build folder;
-GB_E2E_PICTURES names another one ("make pictures": doc/images)."""
+"""The pictures of the pages for README.md and doc, of a daemon and a fleet that are made for them. They lie in the
+build folder; GB_E2E_PICTURES names another one ("make pictures": doc/images)."""
 import os
 import shutil
 import time
@@ -65,7 +65,8 @@ def test_a_daemon(start, open_page):
     keep(page, "buffer", 1280, 940)
     page.click("#look-close")
     page.js("[...document.querySelectorAll('#sessions button')].find(b => b.textContent === 'training').click()")
-    page.until("its history has come", "/in buffers [0-9.]+ MiB/.test(document.getElementById('chart-session-bytes').ariaLabel)")
+    page.until("its history has come", "/in buffers [0-9.]+ "
+               "MiB/.test(document.getElementById('chart-session-bytes').ariaLabel)")
     keep(page, "session", 1280, 940)
 
 

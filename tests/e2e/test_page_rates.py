@@ -25,14 +25,17 @@ def test_rates_of_what_comes_in_bursts(start, open_page):
         for _ in range(16):
             seen.append([rate(page.text(f"#now-{way}")) for way in ("up", "down")])
             time.sleep(0.25)
-        points = page.js("Chart.getChart('chart-rates').data.datasets.map(s => s.data.filter(p => p.y !== null).map(p => [p.x, p.y]))")
-        none = page.js("document.getElementById('chart-split').closest('figure').innerText.includes('No copies on this device')")
+        points = page.js("Chart.getChart('chart-rates').data.datasets.map(s => s.data.filter(p => p.y !== null).map(p "
+                         "=> [p.x, p.y]))")
+        none = page.js("document.getElementById('chart-split').closest('figure').innerText.includes('No copies on this "
+                       "device')")
         page.keep("rates")
     assert none == d.get("/v1/devices/0")["cpu_access"]
     assert all(0.7 * BURST < x < 1.3 * BURST for both in seen for x in both), seen
     for line in points:
         assert len(line) >= 3 and all(b[0] - a[0] >= 1000 for a, b in zip(line, line[1:])), line
-        assert max(y for _, y in line) < 2.1 * BURST, line  # one of the daemon's samples of 2 s may contain an additional burst
+        # one of the daemon's samples of 2 s may contain an additional burst
+        assert max(y for _, y in line) < 2.1 * BURST, line
 
 
 @pytest.mark.once  # the page's own work

@@ -168,7 +168,7 @@ def test_a_damaged_database_is_not_overwritten(backend, tmp_path):
     assert (tmp_path / "gpubufd.db").read_bytes() == b"this is no database" * 1000
 
 
-# --- the database's files are renamed, removed or replaced ----------------------------------------------------------------
+# --- the database's files are renamed, removed or replaced ------------------------------------------------------------
 
 
 def renamed(path, old):
@@ -187,10 +187,14 @@ def replaced(path, old):
 
 def writes(d):
     """A request of each kind that changes something."""
-    return [d.put("a", b"new", query="?durability=sync"), d.put("b", b"new"), d.put("n", bytes(200_000), query="?durability=sync"),
-            d.ask("PATCH", DATA.format("default", "b") + "?offset=1", b"x"), d.ask("POST", "/v1/sessions", {"name": "made"}),
-            d.ask("PATCH", "/v1/sessions/default", {"labels": {"a": "b"}}), d.ask("POST", "/v1/sessions/default/buffers", {"name": "m", "bytes": 8}),
-            d.ask("POST", "/v1/sessions/default/pools", {"name": "p"}), d.ask("DELETE", "/v1/sessions/default/buffers/b")]
+    return [d.put("a", b"new", query="?durability=sync"), d.put("b", b"new"),
+            d.put("n", bytes(200_000), query="?durability=sync"),
+            d.ask("PATCH", DATA.format("default", "b") + "?offset=1", b"x"),
+            d.ask("POST", "/v1/sessions", {"name": "made"}),
+            d.ask("PATCH", "/v1/sessions/default", {"labels": {"a": "b"}}),
+            d.ask("POST", "/v1/sessions/default/buffers", {"name": "m", "bytes": 8}),
+            d.ask("POST", "/v1/sessions/default/pools", {"name": "p"}),
+            d.ask("DELETE", "/v1/sessions/default/buffers/b")]
 
 
 def ready(d, status):
@@ -200,7 +204,8 @@ def ready(d, status):
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
 @pytest.mark.parametrize("how", [renamed, removed, replaced])
 def test_a_file_of_the_database_goes(start, tmp_path, how, suffix):
-    """What is acknowledged is there after a restart, so nothing is acknowledged: not ready, writes refused, a line in the log."""
+    """What is acknowledged is there after a restart, so nothing is acknowledged: not ready, writes refused, a line in
+    the log."""
     state = str(tmp_path / "state")
     d = start(state=state)
     d.put("a", b"old", query="?durability=sync").expect(201)
@@ -212,9 +217,12 @@ def test_a_file_of_the_database_goes(start, tmp_path, how, suffix):
     ready(d, 503)
     for r in writes(d):
         problem = r.expect(503).json()
-        assert path in problem["detail"] and problem["code"] in ("store_unavailable", "storage_unavailable") and problem["retryable"], problem
-    line = until("the log says it", lambda: next((line for line in d.log()[len(before):].splitlines() if path in line), None))
-    assert "not ready" in line and " error " in line and ("replaced" if how is replaced else "renamed or removed") in line, line
+        assert (path in problem["detail"] and problem["code"] in ("store_unavailable", "storage_unavailable")
+                and problem["retryable"]), problem
+    line = until("the log says it", lambda: next((line for line in d.log()[len(before):].splitlines() if path in line),
+                                                 None))
+    assert "not ready" in line and " error " in line and ("replaced" if how is replaced
+                                                          else "renamed or removed") in line, line
     assert d.data("a").body == b"old" and d.data("b").body == b"old"
     assert d.ask("GET", "/v1/sessions").status == 200 and d.ask("GET", "/livez").status == 200
     os.rename(old, path)
@@ -222,7 +230,8 @@ def test_a_file_of_the_database_goes(start, tmp_path, how, suffix):
     assert [r.status for r in writes(d)] == [200, 200, 201, 200, 201, 200, 201, 201, 204]
     d.kill()
     d = start(state=state)
-    assert d.data("a").body == b"new" and d.data("n").body == bytes(200_000) and d.get("/v1/sessions/default")["labels"] == {"a": "b"}
+    assert (d.data("a").body == b"new" and d.data("n").body == bytes(200_000)
+            and d.get("/v1/sessions/default")["labels"] == {"a": "b"})
     assert {b["name"] for b in d.get("/v1/sessions/default/buffers")["items"]} == {"a", "m", "n"}
 
 
@@ -274,5 +283,6 @@ def test_the_writer_of_an_idle_daemon_rests(start, tmp_path):
     d.put("x", b"1").expect(201)
     pid = d.process.pid
     first = rests(pid)
-    last = until("the housekeeper ran some times", lambda: (now := rests(pid))["gb-house"] >= first["gb-house"] + 8 and now)
+    last = until("the housekeeper ran some times", lambda: (now := rests(pid))["gb-house"] >= first["gb-house"]
+                 + 8 and now)
     assert last["gb-store"] - first["gb-store"] <= 4 * (last["gb-house"] - first["gb-house"]), (first, last)

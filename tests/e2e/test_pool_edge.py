@@ -63,7 +63,8 @@ def test_sixty_four_clients_at_the_edge_of_a_pool(start):
     assert sum(c.made for c in churners) > 0 and sum(c.made + c.refused for c in churners) == 64 * 12
     p = until("all is given back", lambda: (lambda p: p if p["used_bytes"] == 0 else None)(s.get("pools/p")))
     until("it is given back", lambda: s.get()["used_bytes"] == 0 and s.names("buffers") == [])
-    assert p["allocations"] == p["frees"] > 0 and p["allocated_bytes"] == p["freed_bytes"] and p["used_peak_bytes"] <= POOL
+    assert (p["allocations"] == p["frees"] > 0 and p["allocated_bytes"] == p["freed_bytes"] and p["used_peak_bytes"]
+            <= POOL)
     s.delete("pools/p")
 
 
@@ -79,7 +80,8 @@ def test_no_session_sees_what_another_left_in_a_pool(start, simulated):
     for i in range(planted):
         one.delete(f"buffers/x{i}")
     # Memory that was freed a moment ago may still be on its way back.
-    while other.ask("POST", "buffers", {"name": f"y{read}", "bytes": size}, {"Prefer": "wait=20"} if read < planted else {}).status == 201:
+    while other.ask("POST", "buffers", {"name": f"y{read}", "bytes": size}, {"Prefer": "wait=20"} if read
+                    < planted else {}).status == 201:
         assert not any(other.data(f"y{read}"))
         read += 1
     assert read >= planted
@@ -116,8 +118,9 @@ def test_what_never_fits_is_not_to_be_asked_again(start, simulated):
     s.post("pools", {"name": "wide", "max_bytes": 1024 * MIB}, 201)
     held = {"name": "held", "bytes": POOL - PIECE, "pool": "p"}
     s.post("buffers", held, 201)
-    for more, limit in (({"bytes": 2 * PIECE, "pool": "p"}, None), ({"bytes": POOL + 1, "pool": "p"}, POOL), ({"bytes": 257 * MIB}, 256 * MIB),
-                        ({"bytes": 257 * MIB, "pool": "wide"}, 256 * MIB), ({"bytes": 257 * MIB, "kind": "shared"}, 256 * MIB)):
+    for more, limit in (({"bytes": 2 * PIECE, "pool": "p"}, None), ({"bytes": POOL + 1, "pool": "p"}, POOL),
+                        ({"bytes": 257 * MIB}, 256 * MIB), ({"bytes": 257 * MIB, "pool": "wide"}, 256 * MIB),
+                        ({"bytes": 257 * MIB, "kind": "shared"}, 256 * MIB)):
         wait = {"Prefer": "wait=60"} if limit else {}
         p = s.ask("POST", "buffers", {"name": "x", **more}, wait).problem(507, "out_of_memory")
         assert p["retryable"] == (limit is None) == ("waiting does not help" not in p["detail"]), p

@@ -77,7 +77,8 @@ def test_statistics_leave_its_pool_out(beside):
     assert beside.names("pools") == [there]
     assert [p["name"] for p in beside.get("/v1/stats")["pools"]] == [there]
     stats = beside.get(f"/v1/devices/{beside.none}/stats")
-    assert (stats["pools"], stats["reserved_bytes"], stats["pools_used_bytes"]) == (0, 0, 0) and stats["allocations"]["count"] == 1
+    assert ((stats["pools"], stats["reserved_bytes"], stats["pools_used_bytes"]) == (0, 0, 0)
+            and stats["allocations"]["count"] == 1)
     text = beside.daemon.ask("GET", "/metrics").body.decode()
     assert f'gpubufd_pool_used_bytes{{pool="{there}"' in text and f'pool="{own(beside.none)}"' not in text
     beside.ask("GET", "/v1/snapshot").expect(200)
@@ -97,7 +98,8 @@ def test_the_log_says_which_devices_have_none(beside):
 
 
 def test_a_device_that_is_not_there(tmp_path):
-    out = subprocess.run([binary(), "--state-dir", str(tmp_path), "--listen", "none", "--backend", "host:poolless=3,devices=2"],
+    out = subprocess.run([binary(), "--state-dir", str(tmp_path), "--listen", "none", "--backend",
+                          "host:poolless=3,devices=2"],
                          capture_output=True, text=True, timeout=120)
     assert out.returncode == 64 and "poolless=3" in out.stderr and "the last is device 1" in out.stderr, out.stderr
 

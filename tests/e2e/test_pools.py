@@ -18,7 +18,8 @@ def test_defaults(s):
     r = s.ask("POST", "pools", {"name": "p"}).expect(201)
     made = r.json()
     assert r.headers["Location"] == s.base + "/pools/p"
-    assert (made["max_bytes"], made["release_threshold_bytes"], made["reuse"], made["exportable"]) == (None, None, REUSE, False)
+    assert (made["max_bytes"], made["release_threshold_bytes"], made["reuse"],
+            made["exportable"]) == (None, None, REUSE, False)
     assert made["device"]["index"] == 0 and made["device"]["uuid"] and made["state"] == "ready"
     made.pop("note", None)
     assert s.get("pools/p") == made and s.names("pools")[0] == "default" and s.names("pools")[-1] == "p"
@@ -97,7 +98,8 @@ def test_the_limit_is_hard_and_told(s):
     s.buffer("a", bytes=40 * MIB, pool="p")
     p = s.ask("POST", "buffers", {"name": "b", "bytes": 40 * MIB, "pool": "p"}).problem(507, "out_of_memory")
     assert p["requested_bytes"] == 40 * MIB and p["limit_bytes"] == 64 * MIB and p["used_bytes"] >= 40 * MIB
-    assert p["cuda"]["name"] == "cudaErrorMemoryAllocation" and p["cuda"]["call"].startswith("cudaMalloc") and p["retryable"]
+    assert (p["cuda"]["name"] == "cudaErrorMemoryAllocation" and p["cuda"]["call"].startswith("cudaMalloc")
+            and p["retryable"])
     assert s.get("pools/p")["failures"] >= 1
     s.buffer("b", bytes=40 * MIB)  # the device has enough memory
     s.delete("buffers/a")
@@ -119,7 +121,8 @@ def test_a_request_waits_for_memory(s):
 
 def test_counts_bytes_and_peaks(s):
     s.post("pools", {"name": "p"}, 201)
-    assert [s.get("pools/p")[k] for k in ("allocations", "allocated_bytes", "frees", "freed_bytes", "failures", "buffers")] == [0] * 6
+    assert [s.get("pools/p")[k] for k in ("allocations", "allocated_bytes", "frees", "freed_bytes", "failures",
+                                          "buffers")] == [0] * 6
     s.put("x", payload(3 * MIB), "?pool=p")
     s.put("y", payload(MIB), "?pool=p")
     assert s.meta("x")["pool"] == "p"
@@ -238,7 +241,8 @@ def test_pools_survive_a_restart(start, tmp_path):
     state = str(tmp_path)
     d = start(state=state)
     s = Session(d)
-    s.post("pools", {"name": "p", "max_bytes": 64 * MIB, "release_threshold_bytes": 5, "reuse": {"allow_opportunistic": False}}, 201)
+    s.post("pools", {"name": "p", "max_bytes": 64 * MIB, "release_threshold_bytes": 5,
+                     "reuse": {"allow_opportunistic": False}}, 201)
     s.post("pools", {"name": "gone"}, 201)
     s.patch("pools/p", {"release_threshold_bytes": 9})
     s.delete("pools/gone")

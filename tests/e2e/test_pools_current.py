@@ -15,7 +15,7 @@ def shape(pool):
     return pool["release_threshold_bytes"], [pool["reuse"][p] for p in POLICIES]
 
 
-# --- the devices' own pools -----------------------------------------------------------------------------------------------------
+# --- the devices' own pools -------------------------------------------------------------------------------------------
 
 
 def test_administrators_shape_the_default_pool(start, tmp_path):
@@ -67,7 +67,7 @@ def test_an_integrated_gpu_keeps_an_eighth(start, simulated):
     assert Session(d).get("pools/default")["release_threshold_bytes"] is None
 
 
-# --- the current pool of a session ----------------------------------------------------------------------------------------------
+# --- the current pool of a session ------------------------------------------------------------------------------------
 
 
 def test_the_current_pool_is_where_memory_comes_from(start):
@@ -127,7 +127,7 @@ def test_it_ends_with_its_pool_and_survives_a_restart(start, tmp_path):
     assert (s.get()["pool"], s.meta("y")["pool"]) == ("default", "default")
 
 
-# --- counting -------------------------------------------------------------------------------------------------------------------
+# --- counting ---------------------------------------------------------------------------------------------------------
 
 
 def test_reuse_and_growth_are_counted(start):

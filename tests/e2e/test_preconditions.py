@@ -4,8 +4,9 @@ import pytest
 from values import payload
 
 ACTIONS = [("POST", "/copy", {"from": "a"}), ("POST", "/fill", {"pattern": 3}), ("POST", "/sync", {"to": "device"}),
-           ("POST", "/release", {"side": "device"}), ("POST", "/verify", None), ("PATCH", "", {"labels": {"k": "v"}}), ("DELETE", "", None),
-           ("PUT", "/data", payload(4096, 9)), ("PUT", "/data?offset=8", b"12345678"), ("PATCH", "/data?offset=8", b"12345678")]
+           ("POST", "/release", {"side": "device"}), ("POST", "/verify", None), ("PATCH", "", {"labels": {"k": "v"}}),
+           ("DELETE", "", None), ("PUT", "/data", payload(4096, 9)), ("PUT", "/data?offset=8", b"12345678"),
+           ("PATCH", "/data?offset=8", b"12345678")]
 
 
 @pytest.fixture
@@ -22,8 +23,8 @@ def test_each(m, method, path, body):
 
     before = m.ask("GET", "buffers/m")
     tag, data = before.headers["ETag"], m.ask("HEAD", "buffers/m/data").headers["ETag"]
-    for wrong in ({"If_Match": '"b999.1.00000000"'}, {"If_None_Match": "*"}, {"If_None_Match": f'"x", {tag}'}, {"If_None_Match": data},
-                  {"If_Match": "W/" + tag}):
+    for wrong in ({"If_Match": '"b999.1.00000000"'}, {"If_None_Match": "*"}, {"If_None_Match": f'"x", {tag}'},
+                  {"If_None_Match": data}, {"If_Match": "W/" + tag}):
         ask(**wrong).problem(412, "precondition_failed")
         assert m.ask("GET", "buffers/m").body == before.body and m.data("m") == payload(4096, 2)
     ask(If_Match=tag[:-1]).problem(400, "malformed_request")

@@ -1,4 +1,5 @@
-"""What other processes see of the daemon and of the programs beside it: no secret in their command lines, no memory, no core."""
+"""What other processes see of the daemon and of the programs beside it: no secret in their command lines, no memory, no
+core."""
 import contextlib
 import fcntl
 import hashlib
@@ -41,8 +42,10 @@ def test_no_secret_is_in_a_command_line(start, tmp_path):
         with open(printed, "wb") as out:
             follower = Cli(url=d.url(""), **env).start("feed", *options, stdout=out)
         try:
-            until("it prints", lambda: d.ask("PUT", DATA.format("default", "x"), b"1", token=secret) and printed.stat().st_size > 0)
-            assert command_line(follower.pid).split(b"\0")[1] == b"feed" and secret.encode() not in command_line(follower.pid)
+            until("it prints", lambda: d.ask("PUT", DATA.format("default", "x"), b"1", token=secret)
+                  and printed.stat().st_size > 0)
+            assert (command_line(follower.pid).split(b"\0")[1] == b"feed"
+                    and secret.encode() not in command_line(follower.pid))
         finally:
             interrupt(follower)
     known_to(d, of_file)
@@ -76,7 +79,8 @@ def test_token_commands_keep_the_secret_to_themselves(tmp_path, words):
     """While the secret waits for its reader, neither the command line nor the environment has it."""
     token(str(tmp_path), "add", "zero")
     with full_pipe() as (reader, writer):
-        p = subprocess.Popen([binary(), "token", *words, "--state-dir", str(tmp_path)], stdout=writer, stderr=subprocess.PIPE)
+        p = subprocess.Popen([binary(), "token", *words, "--state-dir", str(tmp_path)], stdout=writer,
+                             stderr=subprocess.PIPE)
         until("it writes the secret", lambda: waits_to_write(p.pid))
         seen = command_line(p.pid)
         with open(f"/proc/{p.pid}/environ", "rb") as f:
@@ -96,12 +100,13 @@ def test_a_process_of_the_same_user_sees_no_memory(tmp_path):
     state.mkdir()
     os.chown(state, NOBODY, NOBODY)
     for options, owner in (((), 0), (("--core-dumps",), NOBODY)):
-        d = Daemon("host", *SMALL_SLOTS, *options, state=str(state), program=[program], user=NOBODY, group=NOBODY, extra_groups=())
+        d = Daemon("host", *SMALL_SLOTS, *options, state=str(state), program=[program], user=NOBODY, group=NOBODY,
+                   extra_groups=())
         try:
             for name in ("mem", "environ", "maps", "fd"):
                 assert os.stat(f"/proc/{d.process.pid}/{name}").st_uid == owner, name
-            reader = subprocess.run(["cat", f"/proc/{d.process.pid}/environ"], user=NOBODY, group=NOBODY, extra_groups=(),
-                                    capture_output=True, timeout=90)
+            reader = subprocess.run(["cat", f"/proc/{d.process.pid}/environ"], user=NOBODY, group=NOBODY,
+                                    extra_groups=(), capture_output=True, timeout=90)
             assert (reader.returncode == 0) == (owner == NOBODY)
             d.stop()
         finally:

@@ -1,5 +1,5 @@
-"""Daemon and proxies agree on the end of each request, for any bytes of a client: directly over TCP and the UNIX socket, through nginx, and
-through HAProxy."""
+"""Daemon and proxies agree on the end of each request, for any bytes of a client: directly over TCP and the UNIX
+socket, through nginx, and through HAProxy."""
 import pytest
 
 from framing_table import CUT_EVERYWHERE, ROUTES, table
@@ -29,9 +29,11 @@ def none_is_wrong(seam, done):
         for fault in x.faults:
             text = fault.replace(x.tag, "...").replace(x.upload or x.tag, "...")
             wrong.setdefault((x.case.group, x.case.name, text), []).append(x.case.route)
-    shown = [f"{group}, {name} ({', '.join(sorted(set(routes)))}): {text}" for (group, name, text), routes in wrong.items()]
+    shown = [f"{group}, {name} ({', '.join(sorted(set(routes)))}): {text}" for (group, name, text),
+             routes in wrong.items()]
     if shown:
-        pytest.fail(f"{sum(map(len, wrong.values()))} of {len(done)}, {len(shown)} kinds:\n" + "\n".join(shown[:SHOWN]), pytrace=False)
+        pytest.fail(f"{sum(map(len, wrong.values()))} of {len(done)}, {len(shown)} kinds:\n" + "\n".join(shown[:SHOWN]),
+                    pytrace=False)
 
 
 @pytest.mark.parametrize("road", [*DIRECT, *PROXIED])
@@ -70,4 +72,5 @@ def test_through_a_proxy(seam, road, group):
 def test_nothing_is_left_of_it(seam):
     """The daemon's descriptors are those of the beginning, except for connections that proxies and the test keep."""
     kept = 2 * len(seam.proxies) + len(seam.clients)
-    until("the connections of clients that have gone are closed", lambda: seam.open_descriptors() <= seam.descriptors + kept, 15)
+    until("the connections of clients that have gone are closed", lambda: seam.open_descriptors() <= seam.descriptors
+          + kept, 15)

@@ -42,16 +42,19 @@ class Shipped(Proxy):
 
     def replaced(self, tcp):
         end = ";" if self.name == "nginx" else " "
-        paths = "".join(f"    {x}_temp_path {self.folder}/{x};\n" for x in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        paths = "".join(f"    {x}_temp_path {self.folder}/{x};\n" for x in ("client_body", "proxy", "fastcgi", "uwsgi",
+                                                                            "scgi"))
         text, own = shipped(self.name), {
             "nginx": [("user www-data;", "daemon off;\nmaster_process off;"), ("/run/nginx.pid", self.folder + "/pid"),
                       ("/var/log/nginx/", self.folder + "/"), ("listen 443 ", f"listen 127.0.0.1:{self.ports[0]} "),
                       ("/etc/ssl/gpubuf.pem", self.pair[0]), ("/etc/ssl/gpubuf.key", self.pair[1]),
                       ("http {\n", "http {\n" + paths)],
             "haproxy": [("    user haproxy\n    group haproxy\n    chroot /var/lib/haproxy\n", "    nbthread 1\n"),
-                        ("/dev/log", "stdout format raw"), ("bind :443 ", f"bind 127.0.0.1:{self.ports[0]} "), ("/etc/ssl/gpubuf.both", self.pair[2])],
-            "caddy": [(":443 {", f":{self.ports[0]} {{\n\tbind 127.0.0.1"), ("/etc/ssl/gpubuf.pem", self.pair[0]), ("/etc/ssl/gpubuf.key", self.pair[1]),
-                      ("/var/log/caddy/", self.folder + "/"), ("admin off", "admin off\n\tauto_https disable_redirects")]}[self.name]
+                        ("/dev/log", "stdout format raw"), ("bind :443 ", f"bind 127.0.0.1:{self.ports[0]} "),
+                        ("/etc/ssl/gpubuf.both", self.pair[2])],
+            "caddy": [(":443 {", f":{self.ports[0]} {{\n\tbind 127.0.0.1"), ("/etc/ssl/gpubuf.pem", self.pair[0]),
+                      ("/etc/ssl/gpubuf.key", self.pair[1]), ("/var/log/caddy/", self.folder + "/"),
+                      ("admin off", "admin off\n\tauto_https disable_redirects")]}[self.name]
         for old, new in [*own, ("127.0.0.1:7070" + end, tcp + end), *self.changes]:
             assert old in text, old
             text = text.replace(old, new)
@@ -182,7 +185,8 @@ def test_other_names_and_no_token(behind, name):
 
 @pytest.mark.parametrize("name,short", [("nginx", [("timeout 20s", "timeout 1s"), ("timeout 60s", "timeout 1s")]),
                                         ("haproxy", [("timeout client 60s", "timeout client 1s")]),
-                                        ("caddy", [("read_header 20s", "read_header 1s"), ("idle 60s", "idle 1s")])], ids=FILES)
+                                        ("caddy", [("read_header 20s", "read_header 1s"), ("idle 60s", "idle 1s")])],
+                         ids=FILES)
 def test_a_wait_may_last_longer_than_the_bounds_of_clients(behind, name, short):
     b = behind(name, short)
     assert b.ask("PUT", DATA.format("default", "x"), b"1")[0] == 201
@@ -202,6 +206,7 @@ def test_a_client_may_wait_before_it_sends_a_body(behind, name):
         assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
         sock.sendall(b"bytes")
         # A proxy may say it once itself and once for the daemon.
-        status = next(x for x in iter(answers.readline, b"") if x.startswith(b"HTTP/1.1 ") and not x.startswith(b"HTTP/1.1 100 "))
+        status = next(x for x in iter(answers.readline, b"") if x.startswith(b"HTTP/1.1 ")
+                      and not x.startswith(b"HTTP/1.1 100 "))
         assert status.startswith(b"HTTP/1.1 201 ")
     assert b.ask("GET", x)[2] == b"bytes"

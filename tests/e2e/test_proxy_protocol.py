@@ -1,5 +1,5 @@
-"""The address of a client behind proxies: the PROXY protocol, X-Forwarded-For and Forwarded. Addresses that are not this machine's have
-bounds, which tell them apart here."""
+"""The address of a client behind proxies: the PROXY protocol, X-Forwarded-For and Forwarded. Addresses that are not
+this machine's have bounds, which tell them apart here."""
 import os
 
 import secure
@@ -63,8 +63,9 @@ def test_a_header_in_pieces(proxied, header):
         assert r.request("GET", "/livez").reply().status == 200
 
 
-@pytest.mark.parametrize("bytes_", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PROXY TCP4 nobody 192.0.2.1 1 2\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2",
-                                    SIGNATURE + b"\x31\x11\0\x0c" + b"x" * 12, SIGNATURE + b"\x21\x11\xff\xff", b"x" * 200])
+@pytest.mark.parametrize("bytes_", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                                    b"PROXY TCP4 nobody 192.0.2.1 1 2\r\n", b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2", SIGNATURE
+                                    + b"\x31\x11\0\x0c" + b"x" * 12, SIGNATURE + b"\x21\x11\xff\xff", b"x" * 200])
 def test_another_beginning_ends_the_connection(start, bytes_):
     d = start("--proxy-protocol", PROXY, "--header-timeout", "1", listen=PLAIN)
     with RawFrom(d.tcp, PROXY) as r:
@@ -148,7 +149,8 @@ def test_waiting_for_headers_does_not_hold_up_the_end(proxied):
 def told(d, secret=None):
     """(what GET /v1 says of access, the doctor's check)"""
     said = Cli(d.url(""), **({"GPUBUF_TOKEN": secret} if secret else {}))("--json", "doctor")
-    return d.ask("GET", "/v1", token=secret).expect(200).json()["access"], {c["check"]: c["ok"] for c in said.json()}["tokens"]
+    return d.ask("GET", "/v1", token=secret).expect(200).json()["access"], {c["check"]: c["ok"]
+                                                                            for c in said.json()}["tokens"]
 
 
 @pytest.mark.parametrize("option", ["--trusted-proxy", "--proxy-protocol"])
@@ -199,10 +201,12 @@ def test_forwarded(start, option):
 
 def test_the_field_that_is_not_named_is_not_read(start):
     """The proxy hands it on as its client has written it, so that a client could be another one with each request."""
-    for option, field, other in [((), *FIELDS.values()), (("--forwarded-header", "forwarded"), *reversed(FIELDS.values()))]:
+    for option, field, other in [((), *FIELDS.values()), (("--forwarded-header", "forwarded"),
+                                                          *reversed(FIELDS.values()))]:
         d = start("--trusted-proxy", PROXY, *option, *BOUND)
         c = From(d, PROXY)
-        statuses = [c.ask("GET", "/v1", None, {other[0]: other[1].format(f"198.51.100.{i}"), field[0]: field[1].format("192.0.2.1")}).status
+        statuses = [c.ask("GET", "/v1", None, {other[0]: other[1].format(f"198.51.100.{i}"),
+                                               field[0]: field[1].format("192.0.2.1")}).status
                     for i in range(10)]
         assert 429 in statuses
 
@@ -230,7 +234,8 @@ def test_clients_of_a_proxy_on_the_unix_socket_are_not_local(start):
     d = start("--trusted-proxy", "unix", "--audit", "changes")
     c, told = d.client(unix=True), {"X-Forwarded-For": "192.0.2.3"}
     c.ask("POST", "/v1/sessions", {"name": "direct"}, {"Host": "anything.example"}).expect(201)
-    c.ask("POST", "/v1/sessions", {"name": "refused"}, {**told, "Host": "anything.example"}).problem(421, "misdirected_request")
+    c.ask("POST", "/v1/sessions", {"name": "refused"},
+          {**told, "Host": "anything.example"}).problem(421, "misdirected_request")
     c = d.client(unix=True)
     c.ask("POST", "/v1/sessions", {"name": "proxied"}, told).expect(201)
     junk = {"X-Forwarded-For": "8.8.8.8, unix:"}
@@ -245,4 +250,5 @@ def test_clients_of_a_proxy_on_the_unix_socket_are_not_local(start):
     for said in (told, junk):
         mine = c.ask("POST", "/v1/sessions/proxied/buffers/x/map", {}, said)
         assert 400 <= mine.status < 500, mine.status
-    c.ask("POST", "/v1/sessions", {"name": "refused"}, {**junk, "Host": "anything.example"}).problem(421, "misdirected_request")
+    c.ask("POST", "/v1/sessions", {"name": "refused"},
+          {**junk, "Host": "anything.example"}).problem(421, "misdirected_request")

@@ -1,4 +1,5 @@
-"""Copies whose source is a URL: a daemon pulls a buffer of another one, through breaks, changes and lies of the source."""
+"""Copies whose source is a URL: a daemon pulls a buffer of another one, through breaks, changes and lies of the
+source."""
 import base64
 import hashlib
 import json
@@ -74,7 +75,7 @@ def nothing_left(daemon, name="y"):
     daemon.ask("GET", f"/v1/sessions/default/buffers/{name}").problem(404, "buffer_not_found")
 
 
-# --- bytes --------------------------------------------------------------------------------------------------------------
+# --- bytes ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_buffer_comes_with_what_it_is(pair):
@@ -88,9 +89,9 @@ def test_a_buffer_comes_with_what_it_is(pair):
     assert (y["dtype"], y["shape"], y["bytes"], y["labels"]) == ("float32", [300, 1000], array.nbytes, {"model": "m"})
     assert r.headers["Location"] == "/v1/sessions/default/buffers/y" and y["way"] == "pull"
     assert r.headers["ETag"] == sb.ask("GET", "buffers/y/data").headers["ETag"]
-    assert y["pulled"] == {"etag": sa.ask("HEAD", "buffers/x/data").headers["ETag"], "generation": 1, "bytes": array.nbytes,
-                           "received_bytes": array.nbytes, "parts": 1, "resumed": 0, "begun_again": 0, "failovers": 0,
-                           "verified": True}
+    assert y["pulled"] == {"etag": sa.ask("HEAD", "buffers/x/data").headers["ETag"], "generation": 1,
+                           "bytes": array.nbytes, "received_bytes": array.nbytes, "parts": 1, "resumed": 0,
+                           "begun_again": 0, "failovers": 0, "verified": True}
     assert y["crc32c"] == sa.meta("x")["crc32c"] and sb.data("y") == array.tobytes()
     sa.put("x", b"other")
     assert sb.data("y") == array.tobytes()
@@ -116,19 +117,23 @@ def test_the_target_stays_where_it_is(pair):
     assert pull(b, place(a), "pinned", kind="pinned")["kind"] == "pinned"
     assert pull(b, place(a), "pinned", 200)["kind"] == "pinned"
     assert pull(b, place(a), "on-device", device=0)["device"]["index"] == 0
-    b.ask("POST", "/v1/sessions/default/buffers/n/copy", {"from": place(a), "pool": "none"}).problem(404, "pool_not_found")
-    b.ask("POST", "/v1/sessions/default/buffers/n/copy", {"from": place(a), "pool": "p", "device": 0}).problem(400, "invalid_argument")
+    b.ask("POST", "/v1/sessions/default/buffers/n/copy", {"from": place(a),
+                                                          "pool": "none"}).problem(404, "pool_not_found")
+    b.ask("POST", "/v1/sessions/default/buffers/n/copy", {"from": place(a), "pool": "p",
+                                                          "device": 0}).problem(400, "invalid_argument")
 
 
 def test_conditions_hold_at_the_target(pair):
     a, b = pair
     a.put("x", BIG)
     pull(b, place(a), headers={"If-None-Match": "*"})
-    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a)}, {"If-None-Match": "*"}).problem(412, "precondition_failed")
+    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a)},
+          {"If-None-Match": "*"}).problem(412, "precondition_failed")
     tag = b.data("y").headers["ETag"]
     a.put("x", b"new")
     pull(b, place(a), status=200, headers={"If-Match": tag})
-    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a)}, {"If-Match": tag}).problem(412, "precondition_failed")
+    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a)},
+          {"If-Match": tag}).problem(412, "precondition_failed")
     assert b.data("y").body == b"new"
 
 
@@ -150,7 +155,7 @@ def test_from_a_buffer_on_disk(start, tmp_path):
     assert b.data("y").body == BIG and b.meta("y")["stored_generation"] == 1
 
 
-# --- what the source must be --------------------------------------------------------------------------------------------
+# --- what the source must be ------------------------------------------------------------------------------------------
 
 
 def test_a_digest_is_held_against_the_bytes(pair):
@@ -174,7 +179,8 @@ def test_an_entity_tag_is_held_against_the_source(pair):
     p = b.ask("POST", "/v1/sessions/default/buffers/y/copy",
               {"from": {"url": place(a), "if_match": tag}}).problem(409, "source_changed")
     assert tag in p["detail"]
-    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a), "from_if_match": tag}).problem(412, "precondition_failed")
+    b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(a),
+                                                          "from_if_match": tag}).problem(412, "precondition_failed")
     b.ask("POST", "/v1/sessions/default/buffers/z/copy",
           {"from": place(a), "from_if_match": a.data("x").headers["ETag"]}).expect(200)
     b.ask("GET", "/v1/sessions/default/buffers/y").problem(404, "buffer_not_found")
@@ -210,11 +216,14 @@ def test_what_does_not_go_with_a_url(pair, case):
     assert r.status == 400 and words in r.json()["detail"], r
 
 
-@pytest.mark.parametrize("url", ["http://h/", "http://h/v1/sessions/s/buffers/b/data", "http://h/v1/sessions/s/buffers/b?x=1",
-                                 "http://h/v1/sessions/s/buffers/b#x", "http://u:p@h/v1/sessions/s/buffers/b", "ftp://h/v1/sessions/s/buffers/b",
-                                 "file:///v1/sessions/s/buffers/b", "http:///v1/sessions/s/buffers/b", "http://h:99999/v1/sessions/s/buffers/b",
-                                 "http://h/v1/sessions/../buffers/b", "http://h/v1/sessions/s/buffers/%62", "http://h y/v1/sessions/s/buffers/b",
-                                 "http://h\r\nX: y/v1/sessions/s/buffers/b", "://", "http://" + "h" * 1100 + "/v1/sessions/s/buffers/b"])
+@pytest.mark.parametrize("url", ["http://h/", "http://h/v1/sessions/s/buffers/b/data",
+                                 "http://h/v1/sessions/s/buffers/b?x=1", "http://h/v1/sessions/s/buffers/b#x",
+                                 "http://u:p@h/v1/sessions/s/buffers/b", "ftp://h/v1/sessions/s/buffers/b",
+                                 "file:///v1/sessions/s/buffers/b", "http:///v1/sessions/s/buffers/b",
+                                 "http://h:99999/v1/sessions/s/buffers/b", "http://h/v1/sessions/../buffers/b",
+                                 "http://h/v1/sessions/s/buffers/%62", "http://h y/v1/sessions/s/buffers/b",
+                                 "http://h\r\nX: y/v1/sessions/s/buffers/b", "://", "http://" + "h" * 1100
+                                 + "/v1/sessions/s/buffers/b"])
 def test_a_url_that_is_none_of_a_buffer(pair, url):
     pair[1].ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": url}).problem(400, "invalid_argument")
 
@@ -224,18 +233,20 @@ def test_fields_of_urls_do_not_go_with_names(pair):
     b.put("x", b"1")
     p = b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": "x", "pool": "p"}).problem(400, "unknown_field")
     assert "'pool' of copy" in p["detail"]
-    r = b.ask("POST", "/v1/sessions/default/batch", {"operations": [{"op": "copy", "buffer": "y", "from": place(pair[0])}]})
+    r = b.ask("POST", "/v1/sessions/default/batch",
+              {"operations": [{"op": "copy", "buffer": "y", "from": place(pair[0])}]})
     assert "goes with POST .../copy alone" in r.problem(400, "invalid_argument")["detail"]
 
 
-# --- permission ---------------------------------------------------------------------------------------------------------
+# --- permission -------------------------------------------------------------------------------------------------------
 
 
 def test_only_what_the_options_name(start, source):
     source.put("x", b"1")
     alone, other = start(), start("--pull-from", "http://127.0.0.1:9")
     for d in (alone, other):
-        p = d.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": place(source)}).problem(403, "source_not_permitted")
+        p = d.ask("POST", "/v1/sessions/default/buffers/y/copy",
+                  {"from": place(source)}).problem(403, "source_not_permitted")
         assert "--pull-from" in p["detail"] and str(source.tcp[1]) in p["detail"]
 
 
@@ -275,14 +286,15 @@ def test_a_source_with_tls(start):
     assert "certificate" in p.problem(502, "source_unreachable")["detail"]
 
 
-# --- breaks -------------------------------------------------------------------------------------------------------------
+# --- breaks -----------------------------------------------------------------------------------------------------------
 
 
 def cut_while(relay, operation, daemon, times, every):
     """Cuts all connections that many times, each when that many more bytes have passed."""
     for _ in range(times):
         before = relay.passed
-        until("more bytes", lambda: relay.passed >= before + every or daemon.get("/v1/operations/" + operation)["state"] != "running",
+        until("more bytes", lambda: relay.passed >= before + every or daemon.get("/v1/operations/" + operation)["state"]
+              != "running",
               every_s=0.001)
         relay.set("cut")
         relay.set("pass")
@@ -318,7 +330,8 @@ def test_connections_that_break(start, source):
 
 
 def held(broken, tagged=False):
-    """A pull of 40 MiB that stands still within: (operation, source, relay, target). tagged: of the present bytes and no others."""
+    """A pull of 40 MiB that stands still within: (operation, source, relay, target). tagged: of the present bytes and
+    no others."""
     source, relay, b = broken
     source.put("x", BIG)
     more = {"if_match": source.data("x").headers["ETag"]} if tagged else {}
@@ -363,7 +376,8 @@ def test_a_source_that_is_deleted(broken):
     relay.set("cut")
     relay.set("pass")
     op = ended(b, operation)
-    assert op["state"] == "failed" and op["problem"]["code"] == "source_refused" and "buffer_not_found" in op["problem"]["detail"]
+    assert (op["state"] == "failed" and op["problem"]["code"] == "source_refused" and "buffer_not_found"
+            in op["problem"]["detail"])
     nothing_left(b)
 
 
@@ -380,11 +394,12 @@ def test_a_source_that_is_not_there(start):
     url = "http://127.0.0.1:%d" % port.getsockname()[1]
     port.close()
     b = start("--pull-from", url)
-    p = b.ask("POST", "/v1/sessions/default/buffers/y/copy", {"from": url + "/v1/sessions/s/buffers/x"}).problem(502, "source_unreachable")
+    p = b.ask("POST", "/v1/sessions/default/buffers/y/copy",
+              {"from": url + "/v1/sessions/s/buffers/x"}).problem(502, "source_unreachable")
     assert url in p["detail"]
 
 
-# --- ends ---------------------------------------------------------------------------------------------------------------
+# --- ends -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_pull_is_cancelled(broken):
@@ -443,7 +458,8 @@ def test_the_session_goes(broken):
     operation, source, relay, b = held(broken)
     b.ask("POST", "/v1/sessions", {"name": "t"}).expect(201)
     b.ask("DELETE", "/v1/operations/" + operation).expect(200)
-    other = b.ask("POST", "/v1/sessions/t/buffers/y/copy", {"from": relay.url + "/v1/sessions/default/buffers/x"}, ASYNC).expect(202)
+    other = b.ask("POST", "/v1/sessions/t/buffers/y/copy", {"from": relay.url + "/v1/sessions/default/buffers/x"},
+                  ASYNC).expect(202)
     b.ask("DELETE", "/v1/sessions/t").expect(204)
     relay.set("pass")
     assert ended(b, other.json()["id"])["state"] in ("failed", "cancelled")
@@ -471,7 +487,7 @@ def test_pulls_wait_for_each_other(start, source):
     assert b.get("/v1/sessions/default/buffers")["items"] == []
 
 
-# --- sources that lie ---------------------------------------------------------------------------------------------------
+# --- sources that lie -------------------------------------------------------------------------------------------------
 
 RECORD = {"bytes": 4, "dtype": "uint8", "shape": [4], "generation": 1, "labels": {}}
 HEAD = 'HTTP/1.1 200 OK\r\nETag: "t"\r\nContent-Length: 4\r\nGpubuf-Generation: 1\r\n\r\n'
@@ -498,7 +514,8 @@ class Liar:
             with conn:
                 text = asked(conn)
                 self.requests.append(text.decode())
-                kind = "head" if text.startswith(b"HEAD") else "part" if b"/data" in text.split(b"\r\n")[0] else "record"
+                kind = ("head" if text.startswith(b"HEAD") else "part" if b"/data" in text.split(b"\r\n")[0]
+                        else "record")
                 conn.sendall(self.answers[kind].encode())
 
     def close(self):
@@ -508,8 +525,10 @@ class Liar:
 LIES = {
     "no HTTP": ({"record": "SSH-2.0-x\r\n\r\n"}, "source_refused", "not HTTP/1.1"),
     "a long head": ({"record": "HTTP/1.1 200 OK\r\nX: " + "x" * 20000}, "source_refused", "not HTTP/1.1"),
-    "two lengths": ({"record": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}"}, "source_refused", "not HTTP/1.1"),
-    "chunks": ({"record": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, "source_refused", "chunked"),
+    "two lengths": ({"record": "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}"}, "source_refused",
+                    "not HTTP/1.1"),
+    "chunks": ({"record": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}, "source_refused",
+               "chunked"),
     "no length": ({"record": "HTTP/1.1 200 OK\r\n\r\n{}"}, "source_refused", "chunked"),
     "a huge record": ({"record": "HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{"}, "source_refused", "larger"),
     "no JSON": ({"record": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n<>"}, "source_refused", "no record"),
@@ -528,9 +547,11 @@ LIES = {
     "another tag": ({"part": PART.replace('"t"', '"u"')}, "source_changed", "other bytes"),
     "another range": ({"part": PART.replace("0-3/4", "1-4/5")}, "source_refused", "another range"),
     "no range": ({"part": PART.replace("Content-Range", "X")}, "source_refused", "another range"),
-    "a coding": ({"part": PART.replace("Content-Length", "Content-Encoding: gzip\r\nContent-Length")}, "source_refused", "coding"),
+    "a coding": ({"part": PART.replace("Content-Length", "Content-Encoding: gzip\r\nContent-Length")}, "source_refused",
+                 "coding"),
     "a CRC": ({"head": HEAD.replace("\r\n\r\n", "\r\nGpubuf-Crc32c: 00000001\r\n\r\n")}, "source_refused", "CRC32C"),
-    "a stranger": ({"record": "HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:9/x\r\nContent-Length: 0\r\n\r\n"}, "source_not_permitted", ":9"),
+    "a stranger": ({"record": "HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:9/x\r\nContent-Length: 0\r\n\r\n"},
+                   "source_not_permitted", ":9"),
     "a redirect to nothing": ({"record": "HTTP/1.1 307 X\r\nContent-Length: 0\r\n\r\n"}, "source_refused", "redirects"),
     "a problem": ({"record": "HTTP/1.1 418 X\r\nContent-Type: application/problem+json\r\nContent-Length: 28\r\n\r\n"
                    '{"code":"tea","detail":"no"}'}, "source_refused", "418: tea: no"),

@@ -15,8 +15,8 @@ from pyclient import ROOT, SOURCE, at_once, client_of, gpubuf
 from harness import library, until
 from values import DTYPES, array_of, payload
 
-OTHERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float8_e3m4",
-          "float8_e4m3", "float8_e4m3b11fnuz")
+OTHERS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
+          "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz")
 BIG = 9 << 20
 
 
@@ -30,7 +30,7 @@ def same(got, wanted):
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape) and got.tobytes() == wanted.tobytes()
 
 
-# --- arrays -------------------------------------------------------------------------------------------------------------
+# --- arrays -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,7 +38,8 @@ def same(got, wanted):
 def test_every_dtype_and_shape(c, dtype, shape):
     array = array_of(dtype, shape)
     meta = c.put("x", array)
-    assert (meta["dtype"], meta["shape"], meta["bytes"]) == (dtype, list(shape), array.nbytes) and meta["etag"].startswith('"')
+    assert ((meta["dtype"], meta["shape"], meta["bytes"]) == (dtype, list(shape), array.nbytes)
+            and meta["etag"].startswith('"'))
     same(c.get("x"), array)
     assert c.get("x", raw=True) == array.tobytes() and c.info("x")["generation"] == meta["generation"]
 
@@ -90,12 +91,14 @@ def test_tensors_of_torch(c):
         tensor = torch.arange(12).reshape(3, 4).to(dtype)
         meta = c.put("x", tensor)
         assert (meta["dtype"], meta["shape"]) == (str(dtype).partition(".")[2], [3, 4])
-        assert c.get("x", raw=True) == bytes(tensor.reshape(-1).view(torch.uint8).numpy() if dtype != torch.bool else tensor.numpy())
+        assert c.get("x", raw=True) == bytes(tensor.reshape(-1).view(torch.uint8).numpy() if dtype != torch.bool
+                                             else tensor.numpy())
     assert c.put("x", torch.tensor(7.0))["shape"] == [] and c.put("x", torch.zeros(0, 3))["shape"] == [0, 3]
     c.put("x", tensor.T)
     assert (c.get("x") == tensor.T.numpy()).all()
     other = tensor.real.to(torch.bfloat16).T
-    assert c.put("x", other)["shape"] == [4, 3] and c.get("x", raw=True) == bytes(other.contiguous().reshape(-1).view(torch.uint8).numpy())
+    assert (c.put("x", other)["shape"] == [4, 3] and c.get("x", raw=True)
+            == bytes(other.contiguous().reshape(-1).view(torch.uint8).numpy()))
     assert (c.put("x", torch.zeros(3, requires_grad=True))["shape"], c.get("x").tolist()) == ([3], [0, 0, 0])
     for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
         tensor = torch.arange(12, dtype=torch.float32).reshape(3, 4).to(dtype)
@@ -105,7 +108,8 @@ def test_tensors_of_torch(c):
         c.put("x", torch.zeros(3, dtype=torch.complex64).conj())
 
 
-@pytest.mark.parametrize("source", [np.array(["a"]), np.array([object()]), np.zeros(2, "i4,f4"), np.zeros(2, "M8[s]"), {"a": 1}],
+@pytest.mark.parametrize("source", [np.array(["a"]), np.array([object()]), np.zeros(2, "i4,f4"), np.zeros(2, "M8[s]"),
+                                    {"a": 1}],
                          ids=["text", "object", "record", "time", "dict"])
 def test_what_cannot_be_put(c, source):
     with pytest.raises(TypeError, match="cannot be stored; these can: bool, uint8"):
@@ -125,14 +129,16 @@ def test_put_takes_no_copy(c):
         c.put("x", a); c.get("x", out=out)
         print(tracemalloc.get_traced_memory()[1])
         assert (out == 1).all()"""
-    grown = int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120).stdout)
+    grown = int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                               timeout=120).stdout)
     assert grown < array.nbytes // 4
 
 
 def test_parts(c):
     array = array_of("int32", (8, 6, 5)).copy()
     c.put("x", array)
-    for key in (np.s_[2], np.s_[1:7:3], np.s_[..., 2], np.s_[:, -1, 1:], np.s_[3, 2, 1], np.s_[np.int64(2), :2], "1:3,0", np.s_[9:, :]):
+    for key in (np.s_[2], np.s_[1:7:3], np.s_[..., 2], np.s_[:, -1, 1:], np.s_[3, 2, 1], np.s_[np.int64(2), :2],
+                "1:3,0", np.s_[9:, :]):
         numpy_key = np.s_[1:3, 0] if isinstance(key, str) else key
         same(c.get("x", slice=key), np.ascontiguousarray(array[numpy_key]).reshape(array[numpy_key].shape))
     out = np.zeros((6, 5), np.int32)
@@ -173,7 +179,8 @@ def test_out_must_fit(c):
 
 
 def test_many_in_one_request(c):
-    arrays = {"a": array_of("float32", (3, 4)), "b": array_of("uint8", (0, 2)), "c": np.array(7), "d": array_of("complex64", (5,))}
+    arrays = {"a": array_of("float32", (3, 4)), "b": array_of("uint8", (0, 2)), "c": np.array(7),
+              "d": array_of("complex64", (5,))}
     arrays["d_strided"] = array_of("int16", (4, 6)).T
     told = []
     made = c.tensors_put(arrays, prefix="m.", progress=lambda *n: told.append(n))
@@ -190,7 +197,7 @@ def test_many_in_one_request(c):
         c.tensors_get("m.a")
 
 
-# --- transfers ----------------------------------------------------------------------------------------------------------
+# --- transfers --------------------------------------------------------------------------------------------------------
 
 
 def test_progress_is_told_and_can_stop(c):
@@ -224,7 +231,8 @@ def test_conditions(c, size):
     with pytest.raises(gpubuf.PreconditionFailed):
         c.put("x", first, if_none_match="*")
     assert c.put("x", first + 1, if_match=tag)["generation"] == 2
-    for ask in (lambda: c.put("x", first, if_match=tag), lambda: c.get("x", if_match=tag.strip('"')), lambda: c.delete("x", if_match=tag)):
+    for ask in (lambda: c.put("x", first, if_match=tag), lambda: c.get("x", if_match=tag.strip('"')),
+                lambda: c.delete("x", if_match=tag)):
         with pytest.raises(gpubuf.PreconditionFailed):
             ask()
     same(c.get("x"), first + 1)
@@ -236,7 +244,8 @@ def test_a_refusal_comes_before_the_bytes(c):
     held = c._transport._local.held.http.sock
     with pytest.raises(gpubuf.QuotaExceeded) as e:
         c.put("x", np.zeros(BIG, np.uint8), progress=lambda *_: pytest.fail("bytes were sent"))
-    assert e.value.limit_bytes == 1000 and e.value.requested_bytes == BIG and e.value.status == 507 and isinstance(e.value, gpubuf.NoMemory)
+    assert (e.value.limit_bytes == 1000 and e.value.requested_bytes == BIG and e.value.status == 507
+            and isinstance(e.value, gpubuf.NoMemory))
     assert c.list() == [] and held is not None
 
 
@@ -290,21 +299,23 @@ def test_nobody_there(tmp_path):
         closed.list()
 
 
-# --- errors -------------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_errors_are_those_of_the_list():
     with open(os.path.join(ROOT, "include", "gpubuf", "errors.def")) as f:
         listed = re.findall(r'^GB_ERROR\(\w+, (\w+), (\d+), ([01]), "(.*)"\)$', f.read(), re.M)
     assert len(listed) > 70
-    ours = [(c.code, str(c.status), str(int(c.retryable)), c.__doc__) for c in gpubuf.errors._by_code.values() if c.status]
+    ours = [(c.code, str(c.status), str(int(c.retryable)), c.__doc__) for c in gpubuf.errors._by_code.values()
+            if c.status]
     assert ours == listed
     for cls in gpubuf.errors._by_code.values():
         assert getattr(gpubuf, cls.__name__) is cls and cls.__name__ in gpubuf.__all__
         again = pickle.loads(pickle.dumps(cls("why")))
         assert type(again) is cls and again.detail == "why" and str(again) == f"why [{cls.code}]"
-    bases = [(gpubuf.BufferNotFound, LookupError), (gpubuf.InvalidName, ValueError), (gpubuf.Forbidden, PermissionError),
-             (gpubuf.TimedOut, TimeoutError), (gpubuf.OutOfMemory, MemoryError), (gpubuf.Unsupported, NotImplementedError)]
+    bases = [(gpubuf.BufferNotFound, LookupError), (gpubuf.InvalidName, ValueError),
+             (gpubuf.Forbidden, PermissionError), (gpubuf.TimedOut, TimeoutError), (gpubuf.OutOfMemory, MemoryError),
+             (gpubuf.Unsupported, NotImplementedError)]
     assert all(issubclass(ours, builtin) and issubclass(ours, gpubuf.Error) for ours, builtin in bases)
 
 
@@ -312,7 +323,8 @@ def test_errors_say_what_the_daemon_said(c):
     with pytest.raises(gpubuf.BufferNotFound, match='no buffer named "none"') as e:
         c.get("none")
     p = e.value
-    assert (p.code, p.status, p.retryable, p.title) == ("buffer_not_found", 404, False, "No such buffer") and p.request_id and p.cuda is None
+    assert ((p.code, p.status, p.retryable, p.title) == ("buffer_not_found", 404, False, "No such buffer")
+            and p.request_id and p.cuda is None)
     with pytest.raises(gpubuf.NotFound):
         c.with_session("none").list()
     with pytest.raises(gpubuf.InvalidName):

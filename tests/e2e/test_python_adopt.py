@@ -23,7 +23,8 @@ def test_an_array(c):
     a[:] = np.arange(12).reshape(3, 4)
     with c.adopt("x", a) as owned:
         info = c.info("x")
-        assert (owned.buffer, owned.session, owned.info["name"], info["adopted"]) == ("x", c.session, "x", True) and owned.alive
+        assert ((owned.buffer, owned.session, owned.info["name"], info["adopted"]) == ("x", c.session, "x", True)
+                and owned.alive)
         assert info["shape"] == [3, 4] and info["dtype"] == "float32" and (c.get("x") == a).all()
         c.put("x", np.ones((3, 4), np.float32))
         assert (a == 1).all()
@@ -47,14 +48,16 @@ def test_one_side_of_a_mirrored_buffer(c):
     a = c.shared_array((4,), "float32")
     a[:] = 2.5
     with c.adopt("m", a, side="host") as owned:
-        assert owned.info["head"] == "host" and owned.info["sides"]["host"]["owned"] is False and (c.get("m") == 2.5).all()
+        assert (owned.info["head"] == "host" and owned.info["sides"]["host"]["owned"] is False
+                and (c.get("m") == 2.5).all())
         c.sync("m", "device")
         c.fill("m", 0, 4)
         assert (a == 2.5).all() and c.sync("m", "host")["head"] == "synced" and not a.any()
         c.put("m", np.ones(4, np.float32))
         assert (a == 1).all() and c.info("m")["head"] == "host"
     info = c.info("m")
-    assert info["head"] == "device" and info["sides"]["host"]["bytes"] == 0 and not info["adopted"] and (c.get("m") == 1).all()
+    assert (info["head"] == "device" and info["sides"]["host"]["bytes"] == 0 and not info["adopted"]
+            and (c.get("m") == 1).all())
 
 
 def test_a_part_of_an_array(c):
@@ -78,11 +81,13 @@ def test_a_descriptor(c):
 
 
 def test_what_is_not_adopted(c, daemon):
-    for source, error in [(np.zeros(4), gpubuf.BadArgument), (b"abc", gpubuf.BadType), ([1, 2], gpubuf.BadType), (True, gpubuf.BadType)]:
+    for source, error in [(np.zeros(4), gpubuf.BadArgument), (b"abc", gpubuf.BadType), ([1, 2], gpubuf.BadType),
+                          (True, gpubuf.BadType)]:
         with pytest.raises(error):
             c.adopt("x", source)
     a = c.shared_array(4, "int32")
-    for source, error, said in ((np.ma.masked_array(a, [0, 1, 0, 0]), gpubuf.BadArgument, "masked"), (a.view(">i4"), gpubuf.BadType, "big-endian")):
+    for source, error, said in ((np.ma.masked_array(a, [0, 1, 0, 0]), gpubuf.BadArgument, "masked"),
+                                (a.view(">i4"), gpubuf.BadType, "big-endian")):
         with pytest.raises(error, match=said):
             c.adopt("x", source)
     c.put("x", b"1")
@@ -92,7 +97,8 @@ def test_what_is_not_adopted(c, daemon):
 
 
 def test_given_up_without_an_end(c):
-    """If the object is collected, its connection ends, and the buffer is lost. A new buffer of the same name is unaffected."""
+    """If the object is collected, its connection ends, and the buffer is lost. A new buffer of the same name is
+    unaffected."""
     a = c.shared_array((64,))
     owned = c.adopt("x", a)
     del owned

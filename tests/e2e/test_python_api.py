@@ -15,15 +15,15 @@ from values import payload
 
 # Routes without a method, with the reason. Client.request reaches them.
 EXCEPT = {
-    "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools", "metrics": "for Prometheus",
-    "web_page": "for browsers", "web_fleet": "for browsers", "web_file": "for browsers",
+    "livez": "for supervisors", "readyz": "for supervisors", "openapi": "for people and tools",
+    "metrics": "for Prometheus", "web_page": "for browsers", "web_fleet": "for browsers", "web_file": "for browsers",
     "allocation_list": "a file for RMM's tools", "memory_snapshot": "a file for PyTorch's memory_viz",
     "data_patch": "put with offset or slice", "data_post": "for appends", "upload_list": "for clients that break off",
     "upload_create": "the same", "upload_get": "the same", "upload_append": "the same", "upload_delete": "the same",
     "upload_part": "the same", "upload_complete": "the same",
     "checkpoint_file_get": "for gpubuf checkpoints get", "checkpoint_file_put": "for gpubuf checkpoints put",
-    "fleet_session_handover": "nodes ask it of each other", "fleet_session_copies": "the same", "fleet_copies_wanted": "the same",
-    "fleet_directory": "nodes ask it of hubs",
+    "fleet_session_handover": "nodes ask it of each other", "fleet_session_copies": "the same",
+    "fleet_copies_wanted": "the same", "fleet_directory": "nodes ask it of hubs",
     "fleet_tenant_get": "tenants() has it",
     "session_put": "create(exist_ok=True)", "pool_put": "create, and get where it exists", "stream_put": "the same",
 }
@@ -53,28 +53,38 @@ def test_every_route_has_a_method(monkeypatch):
     f = gpubuf.Fleet("http://nowhere")
     a = np.zeros(1)
     calls = [
-        (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"), (c.last_transfer, "B"), (c.list,), (c.update, "B"),
-        (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"), (c.load, "B"), (c.evict, "B"), (c.storage,), (c.scrub,), (c.verify, "B"),
-        (c.map, "B"), (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.audit,), (c.about,), (c.sessions.list,), (c.sessions.copies,), (c.sessions.create, "S"), (c.sessions.get,),
-        (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,), (c.sessions.evict,), (c.sessions.load,), (c.pools.list,),
-        (c.pools.create, "P"), (c.pools.get, "P"), (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
-        (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,), (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"),
-        (c.streams.sync, "T"), (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"), (c.events.delete, "E"), (c.events.record, "E"),
-        (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0), (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"),
-        (c.operations.wait, "O"), (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"),
-        (c.checkpoint, "C"), (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"), (c.delete_checkpoint, "C"),
-        (f.about,), (f.nodes,), (f.node, "N"), (f.drain, "N"), (f.undrain, "N"), (f.forget, "N"), (f.stats,), (f.targets,), (f.sessions,),
-        (f.copies,), (f.tenants,), (f.set_tenant, "N", 1), (f.delete_tenant, "N"), (f.where, "S"), (f.place, "S"), (f.move, "S"), (f.take, "S"), (f.delete, "S"), (f.session, "S"),
+        (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"),
+        (c.last_transfer, "B"), (c.list,), (c.update, "B"), (c.delete, "B"), (c.copy, "A", "B"), (c.fill, "B", 0),
+        (c.sync, "B"), (c.reserve, "B", 9, "host"), (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"),
+        (c.load, "B"), (c.evict, "B"), (c.storage,), (c.scrub,), (c.verify, "B"), (c.map, "B"),
+        (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.audit,),
+        (c.about,), (c.sessions.list,), (c.sessions.copies,), (c.sessions.create, "S"), (c.sessions.get,),
+        (c.sessions.update,), (c.sessions.delete,), (c.sessions.heartbeat,), (c.sessions.stats,), (c.sessions.sync,),
+        (c.sessions.evict,), (c.sessions.load,), (c.pools.list,), (c.pools.create, "P"), (c.pools.get, "P"),
+        (c.pools.update, "P"), (c.pools.delete, "P"), (c.pools.trim, "P"), (c.pools.reset_peak, "P"),
+        (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,),
+        (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"), (c.streams.sync, "T"),
+        (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"),
+        (c.events.delete, "E"), (c.events.record, "E"), (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0),
+        (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"), (c.operations.wait, "O"),
+        (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"), (c.checkpoint, "C"),
+        (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"),
+        (c.delete_checkpoint, "C"), (f.about,), (f.nodes,), (f.node, "N"), (f.drain, "N"), (f.undrain, "N"),
+        (f.forget, "N"), (f.stats,), (f.targets,), (f.sessions,), (f.copies,), (f.tenants,), (f.set_tenant, "N", 1),
+        (f.delete_tenant, "N"), (f.where, "S"), (f.place, "S"), (f.move, "S"), (f.take, "S"), (f.delete, "S"),
+        (f.session, "S"),
     ]
     for method, *arguments in calls:
         with pytest.raises(Asked):
             method(*arguments)
-    public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases, f) for kind in type(owner).__mro__ for m in vars(kind).items()
-              if callable(m[1]) and not m[0].startswith("_")}
+    public = {m for owner in (c, c.sessions, c.pools, c.streams, c.events, c.devices, c.operations, c.leases, f)
+              for kind in type(owner).__mro__ for m in vars(kind).items() if callable(m[1])
+              and not m[0].startswith("_")}
     called = {method.__func__ for method, *_ in calls}
-    assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request", "shared_array", "put_state_dict", "get_state_dict"}
-    names = {"session": "S", "buffer": "B", "pool": "P", "stream": "T", "event": "E", "device": "0", "operation": "O", "lease": "L", "checkpoint": "C",
-                 "node": "N", "tenant": "N"}
+    assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request",
+                                                               "shared_array", "put_state_dict", "get_state_dict"}
+    names = {"session": "S", "buffer": "B", "pool": "P", "stream": "T", "event": "E", "device": "0", "operation": "O",
+             "lease": "L", "checkpoint": "C", "node": "N", "tenant": "N"}
     for method, path, handler in routes:
         ours = (method, re.sub(r"{(\w+)}", lambda m: names.get(m[1], "?"), path))
         assert (ours in asked) == (handler not in EXCEPT), (method, path, handler)
@@ -100,11 +110,12 @@ def test_a_past(start):
             assert past["items"] and past == c.request("GET", f"/v1{of}/stats", query=span), method
 
 
-# --- resources ----------------------------------------------------------------------------------------------------------
+# --- resources --------------------------------------------------------------------------------------------------------
 
 
 def test_buffers(c):
-    assert c.list() == [] and c.create("a", dtype="int32", shape=(2, 3), labels={"of": "test", "not": "long"})["bytes"] == 24
+    assert (c.list() == [] and c.create("a", dtype="int32", shape=(2, 3), labels={"of": "test", "not": "long"})["bytes"]
+            == 24)
     assert (c.get("a") == np.zeros((2, 3), np.int32)).all()
     tag = c.info("a")["etag"]
     changed = c.update("a", labels={"not": None}, dtype="float32", shape=(6,), if_match=tag)
@@ -121,7 +132,8 @@ def test_buffers(c):
             c.copy("a", "b", **more)
     assert c.get("b", raw=True)[:4] == b"\xff" * 4
     found = c.verify("b", algorithms=["sha-256"])
-    assert found["match"] is None and set(found["digest"]) == {"sha-256"}, "a part was written: there was nothing to compare with"
+    assert found["match"] is None and set(found["digest"]) == {"sha-256"}, ("a part was written: there was nothing to "
+                                                                            "compare with")
     assert c.verify("b")["match"] is True and c.verify("b", digest=found["digest"])["match"] is True
     assert not c.verify("b", digest={"sha-256": "A" * 43 + "="})["match"]
     assert c.last_transfer("b") is None
@@ -158,8 +170,10 @@ def test_sessions(daemon, c):
         c.sessions.create(name)
     other = c.with_session(name)
     other.put("x", b"1")
-    assert other.session == name and other.sessions.get()["buffers"] == 1 and c.list() == [] and other.sessions.heartbeat()["expires_at"]
-    assert other.sessions.update(quota={"bytes": None}, labels={"a": None}, if_match=other.sessions.get()["etag"])["labels"] == {}
+    assert (other.session == name and other.sessions.get()["buffers"] == 1 and c.list() == []
+            and other.sessions.heartbeat()["expires_at"])
+    assert other.sessions.update(quota={"bytes": None}, labels={"a": None},
+                                 if_match=other.sessions.get()["etag"])["labels"] == {}
     other.sessions.sync()
     assert other.sessions.stats()["session"] == name and name in [s["name"] for s in c.sessions.list()]
     c.sessions.delete(name)
@@ -191,31 +205,36 @@ def test_streams_events_devices(c):
     c.put("x", payload(100), stream="s")
     assert {s["name"] for s in c.streams.list()} == {"default", "s"} and c.streams.get("s")["session"] == c.session
     c.events.create("e")
-    assert c.events.record("e", "s")["recorded"] and c.events.wait("e")["name"] == "e" and c.events.list()[0]["name"] == "e"
+    assert (c.events.record("e", "s")["recorded"] and c.events.wait("e")["name"] == "e" and c.events.list()[0]["name"]
+            == "e")
     assert c.streams.sync("s", wait=5)["busy"] is False and c.events.get("e")["done"]
     c.events.delete("e")
     c.streams.delete("s")
     device = c.devices.list()[0]
     assert c.devices.get(device["uuid"])["index"] == device["index"] and c.devices.sync(device["index"]) is None
-    for ask, error in ((lambda: c.events.get("e"), gpubuf.EventNotFound), (lambda: c.streams.get("s"), gpubuf.StreamNotFound),
-                       (lambda: c.devices.get(99), gpubuf.DeviceNotFound), (lambda: c.streams.delete("default"), gpubuf.StreamProtected)):
+    for ask, error in ((lambda: c.events.get("e"), gpubuf.EventNotFound),
+                       (lambda: c.streams.get("s"), gpubuf.StreamNotFound),
+                       (lambda: c.devices.get(99), gpubuf.DeviceNotFound), (lambda: c.streams.delete("default"),
+                                                                            gpubuf.StreamProtected)):
         with pytest.raises(error):
             ask()
 
 
 def test_the_daemon_itself(c):
     assert c.about()["name"] == "gpubufd" and c.stats()["buffers"]["count"] >= 0
-    assert c.request("GET", "/v1/sessions", query={"limit": 1})["items"] and c.request("POST", f"/v1/sessions/{c.session}/heartbeat", {})
+    assert (c.request("GET", "/v1/sessions", query={"limit": 1})["items"]
+            and c.request("POST", f"/v1/sessions/{c.session}/heartbeat", {}))
     with pytest.raises(gpubuf.NoRoute):
         c.request("GET", "/v1/moon")
 
 
-# --- asynchronous operations --------------------------------------------------------------------------------------------
+# --- asynchronous operations ------------------------------------------------------------------------------------------
 
 
 def test_operations(c):
     c.put("a", payload(1 << 20))
-    for call in ((c.copy, "a", "b"), (c.fill, "a", 1), (c.put, "c", payload(100)), (c.verify, "a"), (c.pools.trim,), (c.streams.sync,)):
+    for call in ((c.copy, "a", "b"), (c.fill, "a", 1), (c.put, "c", payload(100)), (c.verify, "a"), (c.pools.trim,),
+                 (c.streams.sync,)):
         op = c.submit(*call)
         done = c.operations.wait(op, timeout=90)
         assert done["state"] == "done"
@@ -244,7 +263,8 @@ def needed(kind):
 
 
 def test_answers_have_the_keys_of_their_types(daemon, session):
-    """What a type requires is always there, so that type checkers may take it; what an answer has beside that, the type knows."""
+    """What a type requires is always there, so that type checkers may take it; what an answer has beside that, the type
+    knows."""
     from gpubuf import types
 
     with client_of(daemon, session, unix=True) as c:
@@ -253,20 +273,24 @@ def test_answers_have_the_keys_of_their_types(daemon, session):
         moved = c.submit(c.copy, "sealed", "copied")
         done = c.operations.wait(moved)
         answers = {
-            types.Put: [c.put("x", array), c.put("x", array, labels={"a": "b"}), c.put("x", array[:2], slice=np.s_[:2]), c.put("big", np.zeros(33 << 20, np.uint8), connections=2),
-                        *c.put_state_dict({"a/b": array})],
-            types.Buffer: [c.create("new", bytes=8), c.info("x"), c.info("x", attributes=True), c.update("x", labels={"c": "d"}), c.copy("x", "y"), c.fill("y", 0), c.seal("sealed"),
-                           c.put("m", array, mirrored=True), c.sync("m", "device"), c.reserve("m", 64, "host"), c.release("m", "host"), c.load("y")],
+            types.Put: [c.put("x", array), c.put("x", array, labels={"a": "b"}), c.put("x", array[:2], slice=np.s_[:2]),
+                        c.put("big", np.zeros(33 << 20, np.uint8), connections=2), *c.put_state_dict({"a/b": array})],
+            types.Buffer: [c.create("new", bytes=8), c.info("x"), c.info("x", attributes=True),
+                           c.update("x", labels={"c": "d"}), c.copy("x", "y"), c.fill("y", 0), c.seal("sealed"),
+                           c.put("m", array, mirrored=True), c.sync("m", "device"), c.reserve("m", 64, "host"),
+                           c.release("m", "host"), c.load("y")],
             types.ListedBuffer: [*c.list(), *c.tensors_put({"t": array})],
             types.Side: c.info("m")["sides"].values(),
             types.Session: [c.sessions.create(name), c.sessions.get(name), c.sessions.update(name, labels={"a": "b"})],
             types.ListedSession: c.sessions.list(),
             types.Limits: [c.sessions.get(name)["quota"]],
-            types.Pool: [c.pools.create("p"), c.pools.get(), c.pools.update("p", release_threshold_bytes=0), c.pools.trim("p"), c.pools.reset_peak("p"), *c.pools.list()],
+            types.Pool: [c.pools.create("p"), c.pools.get(), c.pools.update("p", release_threshold_bytes=0),
+                         c.pools.trim("p"), c.pools.reset_peak("p"), *c.pools.list()],
             types.Reusing: [c.pools.get("p")["reuse"]],
             types.Stream: [c.streams.create("s"), c.streams.get("s"), c.streams.sync("s"), *c.streams.list()],
             types.Hold: [c.streams.hold("s", 1)],
-            types.Event: [c.events.create("e"), c.events.record("e"), c.events.wait("e"), c.events.get("e"), *c.events.list()],
+            types.Event: [c.events.create("e"), c.events.record("e"), c.events.wait("e"), c.events.get("e"),
+                          *c.events.list()],
             types.Device: [c.devices.get(), *c.devices.list()],
             types.Operation: [moved, done, *c.operations.list(), c.submit(c.info, "x")],
             types.Verified: [c.verify("x"), c.verify("x", algorithms=["sha-256"])],
@@ -291,9 +315,11 @@ def test_answers_have_the_keys_of_their_types(daemon, session):
             for answer in found:
                 assert required <= set(answer), (kind.__name__, required - set(answer))
                 if kind is not types.AuditRecord:
-                    assert set(answer) <= known | {"road"} | ({"etag"} if kind is types.ListedBuffer else set()), (kind.__name__, set(answer) - known)
+                    assert set(answer) <= known | {"road"} | ({"etag"} if kind is types.ListedBuffer
+                                                              else set()), (kind.__name__, set(answer) - known)
         c.sessions.delete(name)
-    for kind, keys in ((types.Buffer, {"bytes", "etag"}), (types.Put, {"bytes", "etag", "road"}), (types.Session, {"etag", "quota"}), (types.Pool, {"reuse"})):
+    for kind, keys in ((types.Buffer, {"bytes", "etag"}), (types.Put, {"bytes", "etag", "road"}),
+                       (types.Session, {"etag", "quota"}), (types.Pool, {"reuse"})):
         assert keys <= needed(kind)[0]
 
 
@@ -306,7 +332,7 @@ def test_an_operation_that_waits(start, backend):
         assert op["id"] and c.operations.wait(op, timeout=90)["state"] == "done"
 
 
-# --- the daemon's address -----------------------------------------------------------------------------------------------
+# --- the daemon's address ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -319,13 +345,15 @@ def alone(monkeypatch):
 
 def test_addresses(alone, tmp_path):
     assert gpubuf.Client().url == "http://127.0.0.1:7070"
-    for url, shown in (("http://h", "http://h:80"), ("http://[::1]:7070/", "http://[::1]:7070"), ("https://h/below/", "https://h:443/below"),
-                       ("unix:///a/b.sock", "unix:///a/b.sock"), ("unix:///a%20b", "unix:///a b")):
+    for url, shown in (("http://h", "http://h:80"), ("http://[::1]:7070/", "http://[::1]:7070"),
+                       ("https://h/below/", "https://h:443/below"), ("unix:///a/b.sock", "unix:///a/b.sock"),
+                       ("unix:///a%20b", "unix:///a b")):
         assert gpubuf.Client(url).url == shown
-    for url, shown in (("h", "http://h:7070"), ("127.0.0.1:7070", "http://127.0.0.1:7070"), ("[::1]:7070/", "http://[::1]:7070"),
-                       ("edge_1.lan:1", "http://edge_1.lan:1")):
+    for url, shown in (("h", "http://h:7070"), ("127.0.0.1:7070", "http://127.0.0.1:7070"),
+                       ("[::1]:7070/", "http://[::1]:7070"), ("edge_1.lan:1", "http://edge_1.lan:1")):
         assert gpubuf.Client(url).url == shown
-    for url in ("", "h:", "h:x", "h:70000", "h:1/below", "/h", "./h", ":1", "u@h:1", "[::1", "[::1]x", "a b", "http:", "h?x", "ftp://h", "unix://host/x", "unix:x", "http://", "http://u:p@h", "http://h?x=1"):
+    for url in ("", "h:", "h:x", "h:70000", "h:1/below", "/h", "./h", ":1", "u@h:1", "[::1", "[::1]x", "a b", "http:",
+                "h?x", "ftp://h", "unix://host/x", "unix:x", "http://", "http://u:p@h", "http://h?x=1"):
         with pytest.raises(ValueError):
             gpubuf.Client(url)
     for url in ("http://me:letmein@h", "me:letmein@h:1", "me:letmein@h"):
@@ -361,7 +389,8 @@ def test_default_sockets(monkeypatch, user):
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
     monkeypatch.setenv("HOME", "/home/u")
-    assert _address._candidates() == ["/xdg/gpubufd/gpubufd.sock", "/home/u/.local/state/gpubufd/gpubufd.sock"] + machine
+    assert (_address._candidates() == ["/xdg/gpubufd/gpubufd.sock", "/home/u/.local/state/gpubufd/gpubufd.sock"]
+            + machine)
     monkeypatch.setenv("XDG_STATE_HOME", "")
     assert _address._candidates() == ["/home/u/.local/state/gpubufd/gpubufd.sock"] + machine
     monkeypatch.delenv("HOME")
@@ -407,7 +436,8 @@ def test_tokens(alone, start, tmp_path):
     for more in ({}, {"token": "wrong"}):
         with pytest.raises(gpubuf.Unauthenticated) as e:
             client_of(d, **more).list()
-        assert ("give Client(token=...), or set GPUBUF_TOKEN" in e.value.detail) == (not more) and "header" not in e.value.detail
+        assert (("give Client(token=...), or set GPUBUF_TOKEN" in e.value.detail) == (not more)
+                and "header" not in e.value.detail)
     with client_of(d, token=secret) as c:
         assert c.put("x", b"1")["bytes"] == 1
     alone.setenv("GPUBUF_TOKEN", secret)
@@ -419,14 +449,16 @@ def test_tokens(alone, start, tmp_path):
         assert isinstance(e.value, PermissionError) and e.value.status == 403
 
 
-# --- answers that are none ----------------------------------------------------------------------------------------------
+# --- answers that are none --------------------------------------------------------------------------------------------
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.parametrize("answer, error", [
-    (b"", gpubuf.Unreachable), (b"220 smtp.example ready\r\n", gpubuf.BrokenAnswer), (HEAD + b"Content-Length: 10\r\n\r\n12345", gpubuf.BrokenAnswer),
-    (HEAD + b"Content-Length: 3\r\n\r\n{[}", gpubuf.BrokenAnswer), (b"HTTP/1.1 502 Bad\r\nContent-Length: 4\r\n\r\noops", gpubuf.ServerError),
+    (b"", gpubuf.Unreachable), (b"220 smtp.example ready\r\n", gpubuf.BrokenAnswer),
+    (HEAD + b"Content-Length: 10\r\n\r\n12345", gpubuf.BrokenAnswer), (HEAD + b"Content-Length: 3\r\n\r\n{[}",
+                                                                       gpubuf.BrokenAnswer),
+    (b"HTTP/1.1 502 Bad\r\nContent-Length: 4\r\n\r\noops", gpubuf.ServerError),
     (b"HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\n[]", gpubuf.NotFound), (b"HTTP/1.1 200", gpubuf.BrokenAnswer),
 ], ids=["nothing", "smtp", "short", "no json", "proxy", "no problem", "half"])
 def test_broken_answers(answer, error):
@@ -451,6 +483,7 @@ def test_broken_answers(answer, error):
 
 
 def test_a_daemon_that_does_not_answer():
-    with socket.create_server(("127.0.0.1", 0)) as server, gpubuf.Client("http://127.0.0.1:%d" % server.getsockname()[1], timeout=0.2) as c:
+    with socket.create_server(("127.0.0.1", 0)) as server, gpubuf.Client("http://127.0.0.1:%d"
+                                                                         % server.getsockname()[1], timeout=0.2) as c:
         with pytest.raises(gpubuf.Unreachable, match="did not answer within 0.2 s"):
             c.info("x")

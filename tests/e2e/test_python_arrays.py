@@ -29,13 +29,14 @@ def values(seed=0):
     return array_of("float32", BIG, seed)
 
 
-# --- uploads ------------------------------------------------------------------------------------------------------------
+# --- uploads ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_buffer_and_its_replacement(c, gpu):
     first, second = values(1), values(2)
     made = c.put("x", gpu.array(first))
-    assert (made["road"], made["dtype"], made["shape"], made["kind"]) == ("device", "float32", list(BIG), c.create("k", bytes=1)["kind"])
+    assert (made["road"], made["dtype"], made["shape"], made["kind"]) == ("device", "float32", list(BIG),
+                                                                          c.create("k", bytes=1)["kind"])
     assert (c.get("x") == first).all()
     again = c.put("x", gpu.array(second))
     assert again["road"] == "device" and again["generation"] == made["generation"] + 1 and (c.get("x") == second).all()
@@ -46,7 +47,8 @@ def test_the_producers_stream_is_waited_for(c, gpu):
     source = gpu.array(values())
     c.put("x", source)
     (stream,) = source.streams
-    assert stream not in (None, 0, 1, -1) and gpu.streams[0] == stream, "our stream waits for the producer's, and is complete before the copy"
+    assert stream not in (None, 0, 1, -1) and gpu.streams[0] == stream, ("our stream waits for the producer's, and is "
+                                                                         "complete before the copy")
     for word, waited in (({"stream": 7}, 7), ({"stream": None}, None), ({"version": 2, "stream": 9}, 1)):
         gpu.streams.clear()
         c.put("x", gpu.array(values(), "interface", **word))
@@ -62,7 +64,8 @@ def test_memory_of_a_kind(c, gpu):
     assert (other["road"], other["kind"]) == ("host", "pinned") and (c.get("x") == values(3)).all()
 
 
-@pytest.mark.parametrize("before", [np.zeros(3), np.zeros(BIG, np.int32), np.zeros((2, *BIG), np.float32)], ids=["smaller", "type", "larger"])
+@pytest.mark.parametrize("before", [np.zeros(3), np.zeros(BIG, np.int32), np.zeros((2, *BIG), np.float32)],
+                         ids=["smaller", "type", "larger"])
 def test_another_layout_is_replaced_whole(c, gpu, before):
     c.put("x", before)
     assert c.put("x", gpu.array(values()))["road"] == "host"
@@ -90,7 +93,8 @@ def test_conditions(c, gpu):
             c.put("x", gpu.array(values(3)), if_match=wrong)
     with pytest.raises(gpubuf.PreconditionFailed):
         c.put("y", gpu.array(values(3)), if_match="*")
-    assert c.put("x", gpu.array(values(4)), if_match="*")["road"] == "device" and tag2 != tag and (c.get("x") == values(4)).all()
+    assert (c.put("x", gpu.array(values(4)), if_match="*")["road"] == "device" and tag2 != tag
+            and (c.get("x") == values(4)).all())
 
 
 def test_a_failed_copy_leaves_nothing(c, gpu, monkeypatch):
@@ -155,14 +159,16 @@ def test_types_that_numpy_lacks(c, gpu, dtype):
         got.__cuda_array_interface__
 
 
-# --- downloads ----------------------------------------------------------------------------------------------------------
+# --- downloads --------------------------------------------------------------------------------------------------------
 
 
 def test_to_the_device(c, gpu):
     c.put("x", values(), kind="pageable")
     got = c.get("x", device="cuda:0")
-    assert isinstance(got, gpubuf.DeviceArray) and (got.road, got.dtype, got.shape, got.nbytes) == ("device", "float32", BIG, values().nbytes)
-    assert (got.numpy() == values()).all() and got.__dlpack_device__() == (2, 0) and got.etag == c.get("x", device="cuda").etag
+    assert isinstance(got, gpubuf.DeviceArray) and (got.road, got.dtype, got.shape,
+                                                    got.nbytes) == ("device", "float32", BIG, values().nbytes)
+    assert ((got.numpy() == values()).all() and got.__dlpack_device__() == (2, 0)
+            and got.etag == c.get("x", device="cuda").etag)
     about = got.__cuda_array_interface__
     assert about["data"] == (got.pointer, False) and about["shape"] == BIG and about["typestr"] == "<f4"
     part = c.get("x", device=0, slice=np.s_[1, 5:100])
@@ -197,7 +203,8 @@ def test_into_an_array(c, gpu, daemon):
 
 def test_a_download_after_a_put_is_one_copy(c, gpu, monkeypatch):
     asked, ask = [], c._transport.ask
-    monkeypatch.setattr(c._transport, "ask", lambda method, target, *rest: asked.append(target) or ask(method, target, *rest))
+    monkeypatch.setattr(c._transport, "ask", lambda method, target, *rest: asked.append(target)
+                        or ask(method, target, *rest))
     for turn in range(3):
         c.put("x", gpu.array(values(turn)))
         asked.clear()
@@ -231,7 +238,7 @@ def test_what_is_not_there(c, gpu):
             c.get("x", device=device)
 
 
-# --- lifetimes ----------------------------------------------------------------------------------------------------------
+# --- lifetimes --------------------------------------------------------------------------------------------------------
 
 
 def test_memory_lives_as_long_as_its_users(c, gpu, monkeypatch):
@@ -304,7 +311,8 @@ def test_a_copy_for_a_consumer(c, gpu):
     capsule = got.__dlpack__(copy=True, max_version=(1, 0))
     (made,) = [address for address, (kind, _) in _dlpack._out.items() if kind is _dlpack._Versioned]
     head = _dlpack._Versioned.from_address(made)
-    assert head.flags == _dlpack.COPIED and head.tensor.data != got.pointer and gpu.streams[len(before) :], "it is complete"
+    assert (head.flags == _dlpack.COPIED and head.tensor.data != got.pointer
+            and gpu.streams[len(before) :]), "it is complete"
     assert ctypes.string_at(head.tensor.data, got.nbytes) == values().tobytes()
     memory = head.tensor.data
     del capsule
@@ -314,7 +322,7 @@ def test_a_copy_for_a_consumer(c, gpu):
         pickle.dumps(got)
 
 
-# --- what cannot be -----------------------------------------------------------------------------------------------------
+# --- what cannot be ---------------------------------------------------------------------------------------------------
 
 
 def test_refusals(c, gpu):

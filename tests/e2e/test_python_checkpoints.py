@@ -23,13 +23,16 @@ def test_a_session_comes_back(c):
     made = c.checkpoint("c1", prefix="w.")
     assert (made["name"], made["session"], made["state"], made["buffers"]) == ("c1", "default", "complete", 2)
     assert (made["linked_bytes"], made["written_bytes"], made["skipped"]) == (ARRAY.nbytes, ARRAY[0].nbytes, [])
-    assert c.checkpoints() == [c.checkpoint_info("c1")] and c.checkpoints("default") == c.checkpoints() and c.checkpoints("absent") == []
+    assert (c.checkpoints() == [c.checkpoint_info("c1")] and c.checkpoints("default") == c.checkpoints()
+            and c.checkpoints("absent") == [])
     c.put("w.x", ARRAY + 1)
     with pytest.raises(gpubuf.BufferExists):
         c.restore("c1")
     done = c.restore("c1", prefix="old.", load="eager")
-    assert (done["checkpoint"], done["session"], done["buffers"], done["loaded"], done["skipped"]) == ("c1", "default", 2, 2, [])
-    assert (c.get("old.w.x") == ARRAY).all() and (c.get("old.w.y") == ARRAY[0]).all() and (c.get("w.x") == ARRAY + 1).all()
+    assert (done["checkpoint"], done["session"], done["buffers"], done["loaded"],
+            done["skipped"]) == ("c1", "default", 2, 2, [])
+    assert ((c.get("old.w.x") == ARRAY).all() and (c.get("old.w.y") == ARRAY[0]).all()
+            and (c.get("w.x") == ARRAY + 1).all())
     assert c.restore("c1", names=["w.x"], replace=True)["replaced"] == 1 and (c.get("w.x") == ARRAY).all()
     c.sessions.create("team")
     assert c.restore("c1", into="team", device=0)["session"] == "team"
@@ -64,7 +67,8 @@ def test_a_lost_buffer_is_an_error_or_skipped(start, tmp_path):
         with pytest.raises(gpubuf.ContentLost):
             c.checkpoint("c1")
         made = c.checkpoint("c1", lenient=True)
-        assert (made["buffers"], made["skipped_buffers"], made["skipped"]) == (1, 1, [{"buffer": "mortal", "code": "content_lost"}])
+        assert (made["buffers"], made["skipped_buffers"],
+                made["skipped"]) == (1, 1, [{"buffer": "mortal", "code": "content_lost"}])
 
 
 def test_damage_is_found(c, tmp_path):

@@ -41,9 +41,10 @@ class FakeDriver:
         plain = [getattr(a, "value", a) for a in (getattr(a, "_obj", a) for a in arguments)]
         if name == self.fails:
             return 2
-        give = {"cuDeviceGetCount": len(self.devices), "cuMemImportFromShareableHandle": 11, "cuMemAddressReserve": BASE,
-                "cuMemPoolImportFromShareableHandle": 22, "cuMemPoolImportPointer": BASE, "cuIpcOpenMemHandle_v2": BASE,
-                "cuIpcOpenEventHandle": 33, "cuDevicePrimaryCtxRetain": 44, "cuMemPoolGetAccess": self.access, "cuMemAlloc_v2": 0x5500, "cuStreamCreate": 66}
+        give = {"cuDeviceGetCount": len(self.devices), "cuMemImportFromShareableHandle": 11,
+                "cuMemAddressReserve": BASE, "cuMemPoolImportFromShareableHandle": 22, "cuMemPoolImportPointer": BASE,
+                "cuIpcOpenMemHandle_v2": BASE, "cuIpcOpenEventHandle": 33, "cuDevicePrimaryCtxRetain": 44,
+                "cuMemPoolGetAccess": self.access, "cuMemAlloc_v2": 0x5500, "cuStreamCreate": 66}
         if name == "cuDeviceGet":
             arguments[0]._obj.value = plain[1]
         elif name == "cuDeviceGetUuid_v2":
@@ -79,10 +80,12 @@ def grant(tmp_path):
     made = []
 
     def go(way, **more):
-        fields = dict(offset=256, kind="device", device={"index": 0, "uuid": NAMED}, event=handle(9), map_bytes=2 << 20, fds=1)
+        fields = dict(offset=256, kind="device", device={"index": 0, "uuid": NAMED}, event=handle(9), map_bytes=2 << 20,
+                      fds=1)
         if way in ("pool", "legacy"):
             fields["handle"] = handle(7)
-        g = Granter(tmp_path, np.arange(6, dtype=np.float32).tobytes(), more.pop("dtype", "float32"), (2, 3), way=way, **{**fields, **more})
+        g = Granter(tmp_path, np.arange(6, dtype=np.float32).tobytes(), more.pop("dtype", "float32"), (2, 3), way=way,
+                    **{**fields, **more})
         g.fds = 0 if way == "legacy" else 1
         made.append(g)
         return g, gpubuf.Client(socket=g.path, timeout=90)
@@ -94,10 +97,12 @@ def grant(tmp_path):
 
 OPENED = {
     "vmm": ["cuMemImportFromShareableHandle", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess"],
-    "pool": ["cuMemPoolImportFromShareableHandle", "cuMemPoolGetAccess", "cuMemPoolSetAccess", "cuMemPoolImportPointer"],
+    "pool": ["cuMemPoolImportFromShareableHandle", "cuMemPoolGetAccess", "cuMemPoolSetAccess",
+             "cuMemPoolImportPointer"],
     "legacy": ["cuIpcOpenMemHandle_v2"],
 }
-CLOSED = {"vmm": ["cuMemUnmap", "cuMemAddressFree", "cuMemRelease"], "pool": ["cuMemFree_v2", "cuMemPoolDestroy"], "legacy": ["cuIpcCloseMemHandle"]}
+CLOSED = {"vmm": ["cuMemUnmap", "cuMemAddressFree", "cuMemRelease"], "pool": ["cuMemFree_v2", "cuMemPoolDestroy"],
+          "legacy": ["cuIpcCloseMemHandle"]}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -109,15 +114,18 @@ def test_opened_and_closed(grant, fake, way, mode):
         retain, opened = ["cuDevicePrimaryCtxRetain"], [*OPENED[way], "cuIpcOpenEventHandle"]
         assert fake.names() == retain + opened + retain and m.pointer == BASE + 256 and m.__dlpack_device__() == (2, 1)
         if way == "vmm":
-            assert fake.of("cuMemMap") == [[BASE, 2 << 20, 0, 11, 0]] and fake.of("cuMemSetAccess") == [[BASE, 2 << 20, (1, 1, 3 if mode == "write" else 1), 1]]
+            assert (fake.of("cuMemMap") == [[BASE, 2 << 20, 0, 11, 0]] and fake.of("cuMemSetAccess")
+                    == [[BASE, 2 << 20, (1, 1, 3 if mode == "write" else 1), 1]])
         fake.calls.clear()
-    assert [n for n, *_ in fake.calls] == ["cuCtxPushCurrent_v2", "cuCtxSynchronize", "cuEventDestroy_v2", *CLOSED[way], "cuCtxPopCurrent_v2",
-                                           "cuDevicePrimaryCtxRelease_v2"]
-    assert g.ended.wait(10) and g.deleted and until("nothing is left open", lambda: len(os.listdir("/proc/self/fd")) <= before)
+    assert [n for n, *_ in fake.calls] == ["cuCtxPushCurrent_v2", "cuCtxSynchronize", "cuEventDestroy_v2", *CLOSED[way],
+                                           "cuCtxPopCurrent_v2", "cuDevicePrimaryCtxRelease_v2"]
+    assert g.ended.wait(10) and g.deleted and until("nothing is left open", lambda: len(os.listdir("/proc/self/fd"))
+                                                    <= before)
 
 
 def test_the_context_is_kept(grant, fake):
-    """Otherwise a process without another context would create one for each mapping, which takes a tenth of a second or more."""
+    """Otherwise a process without another context would create one for each mapping, which takes a tenth of a second or
+    more."""
     g, c = grant("vmm")
     for _ in range(3):
         with c.map("x"):
@@ -186,12 +194,14 @@ def test_every_call_may_fail(grant, fake, way):
         g.ended.clear()
         with pytest.raises(gpubuf.DeviceError, match=f"refused {name}: CUDA_ERROR_OUT_OF_MEMORY") as e:
             c.map("x")
-        assert e.value.cuda == {"name": "CUDA_ERROR_OUT_OF_MEMORY", "code": 2, "call": name, "domain": "cuda"} and g.ended.wait(10)
+        assert (e.value.cuda == {"name": "CUDA_ERROR_OUT_OF_MEMORY", "code": 2, "call": name, "domain": "cuda"}
+                and g.ended.wait(10))
         if name == "cuCtxPushCurrent_v2":
             continue  # nothing can be freed either
-        pairs = {"cuMemImportFromShareableHandle": "cuMemRelease", "cuMemAddressReserve": "cuMemAddressFree", "cuMemMap": "cuMemUnmap",
-                 "cuMemPoolImportFromShareableHandle": "cuMemPoolDestroy", "cuMemPoolImportPointer": "cuMemFree_v2",
-                 "cuIpcOpenMemHandle_v2": "cuIpcCloseMemHandle", "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease_v2",
+        pairs = {"cuMemImportFromShareableHandle": "cuMemRelease", "cuMemAddressReserve": "cuMemAddressFree",
+                 "cuMemMap": "cuMemUnmap", "cuMemPoolImportFromShareableHandle": "cuMemPoolDestroy",
+                 "cuMemPoolImportPointer": "cuMemFree_v2", "cuIpcOpenMemHandle_v2": "cuIpcCloseMemHandle",
+                 "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease_v2",
                  "cuCtxPushCurrent_v2": "cuCtxPopCurrent_v2"}
         for opened, closed in pairs.items():
             assert len(fake.of(opened)) == len(fake.of(closed)), (name, opened)
@@ -227,7 +237,7 @@ def test_wrong_handles(grant, fake):
     assert len(fake.of("cuIpcOpenMemHandle_v2")) == len(fake.of("cuIpcCloseMemHandle")) == 1
 
 
-# --- consumers ----------------------------------------------------------------------------------------------------------
+# --- consumers --------------------------------------------------------------------------------------------------------
 
 
 def test_dlpack_waits_on_the_consumers_stream(grant, fake):
@@ -239,7 +249,8 @@ def test_dlpack_waits_on_the_consumers_stream(grant, fake):
             tensors.append(Consumer(m, stream=stream))
             assert fake.of("cuStreamWaitEvent") == ([[waited, 33, 0]] if waited is not None else [])
         t = tensors[0]
-        assert (t.device, t.id, t.data, t.flags, t.code, t.bits) == (2, 1, BASE + 256, 0, 2, 32) and t.numbers(t.shape_at) == [2, 3]
+        assert ((t.device, t.id, t.data, t.flags, t.code, t.bits) == (2, 1, BASE + 256, 0, 2, 32)
+                and t.numbers(t.shape_at) == [2, 3])
         for wrong in (dict(stream=0), dict(dl_device=(1, 0))):
             with pytest.raises(BufferError):
                 m.__dlpack__(**wrong)
@@ -255,13 +266,15 @@ def test_dlpack_waits_on_the_consumers_stream(grant, fake):
 
 
 def test_a_copy_for_a_consumer(grant, fake):
-    """A stream of ours waits for the buffer's queued writes and copies; the consumer has nothing to wait for, and may write."""
+    """A stream of ours waits for the buffer's queued writes and copies; the consumer has nothing to wait for, and may
+    write."""
     _, c = grant("vmm")
     with c.map("x") as m:
         fake.calls.clear()
         t = Consumer(m, copy=True, stream=7)
         waits, copies = fake.of("cuStreamWaitEvent"), fake.of("cuMemcpyDtoDAsync_v2")
-        assert waits == [[66, 33, 0]] and copies == [[0x5500, BASE + 256, 24, 66]] and fake.of("cuStreamSynchronize")[-1] == [66]
+        assert (waits == [[66, 33, 0]] and copies == [[0x5500, BASE + 256, 24, 66]]
+                and fake.of("cuStreamSynchronize")[-1] == [66])
         assert (t.device, t.id, t.data, t.flags) == (2, 1, 0x5500, 2)
         assert m.unmap(), "the copy holds no lease"
         t.free()
@@ -284,7 +297,8 @@ def test_the_cuda_array_interface(grant, fake):
     g, c = grant("vmm")
     m = c.map("x")
     fake.calls.clear()
-    assert m.__cuda_array_interface__ == {"shape": (2, 3), "typestr": "<f4", "data": (BASE + 256, True), "version": 3, "strides": None, "stream": 1}
+    assert m.__cuda_array_interface__ == {"shape": (2, 3), "typestr": "<f4", "data": (BASE + 256, True), "version": 3,
+                                          "strides": None, "stream": 1}
     assert fake.of("cuStreamWaitEvent") == [[1, 33, 0]]
     taken = [m]
     assert m.unmap() is False and not hasattr(m, "__cuda_array_interface__") and m.alive

@@ -33,7 +33,8 @@ def live(start, tmp_path):
 def test_a_durable_array_outlives_the_daemon(live):
     with live() as c:
         made = c.put("x", ARRAY, durability="sync")
-        assert (made["durability"], made["generation"], made["stored_generation"], made["state"]) == ("sync", 1, 1, "ready")
+        assert (made["durability"], made["generation"], made["stored_generation"],
+                made["state"]) == ("sync", 1, 1, "ready")
         c.create("zeros", bytes=100, durability="sync")
         c.put("mortal", ARRAY)
     with live() as c:
@@ -81,7 +82,8 @@ def test_store_load_and_storage(live):
         loaded = c.load("x")
         assert loaded["state"] == "ready" and loaded["etag"] and c.load("x") == loaded
         now = c.storage()
-        assert (now["state"], now["error"], now["stored_buffers"], now["loads"], now["loaded_bytes"]) == ("ready", None, 0, 1, ARRAY.nbytes)
+        assert (now["state"], now["error"], now["stored_buffers"], now["loads"],
+                now["loaded_bytes"]) == ("ready", None, 0, 1, ARRAY.nbytes)
         assert c.update("x", durability="none")["stored_generation"] is None
         with pytest.raises(gpubuf.InvalidArgument, match="durability"):
             c.store("x")
@@ -155,7 +157,7 @@ def test_a_full_quota_makes_room(live):
         assert (now["evictions"], now["evictions_for_room"], now["reloads_within_minute"]) == (2, 2, 1)
 
 
-# --- errors -------------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("fault, error", [("create=ENOSPC", "StorageFull"), ("write@1=EIO", "StorageFailed")])
 def test_a_disk_that_refuses(live, fault, error):
     with live("--disk-fault", fault) as c:
@@ -194,10 +196,12 @@ def test_evict(live):
         c.put("kept", ARRAY, durability="behind")
         assert made["tier"] == "device"
         gone = c.evict("x", if_match=c.info("x")["etag"])
-        assert (gone["state"], gone["tier"], gone["stored_generation"], gone["etag"]) == ("stored", "disk", None, c.info("x")["etag"])
+        assert (gone["state"], gone["tier"], gone["stored_generation"], gone["etag"]) == ("stored", "disk", None,
+                                                                                          c.info("x")["etag"])
         assert c.evict("kept")["stored_generation"] == 1 and c.sessions.get()["used_bytes"] == 0
         assert (c.get("x", if_match=made["etag"]) == ARRAY).all()
-        assert c.put("x", np.full(4, 7, np.float32), slice=np.s_[3, 5:9])["tier"] == "device", "a write into a part loads the rest"
+        assert c.put("x", np.full(4, 7, np.float32),
+                     slice=np.s_[3, 5:9])["tier"] == "device", "a write into a part loads the rest"
         c.put("small", np.zeros(4))
         with pytest.raises(gpubuf.BadRequest):
             c.evict("small")
@@ -226,9 +230,11 @@ def test_a_session_sleeps_and_wakes(live):
             c.put(name, ARRAY)
         c.put("w.small", np.zeros(4))
         assert c.sessions.evict(prefix="w.") == {
-            "buffers": 2, "bytes": 2 * ARRAY.nbytes, "skipped_buffers": 1, "skipped": [{"buffer": "w.small", "code": "invalid_argument"}]}
+            "buffers": 2, "bytes": 2 * ARRAY.nbytes, "skipped_buffers": 1,
+            "skipped": [{"buffer": "w.small", "code": "invalid_argument"}]}
         with c.awake("w.") as awake:
-            assert awake is c and {b["name"]: b["tier"] for b in c.list()} == dict.fromkeys(("w.a", "w.b", "other", "w.small"), "device")
+            assert awake is c and {b["name"]: b["tier"] for b in c.list()} == dict.fromkeys(("w.a", "w.b", "other",
+                                                                                             "w.small"), "device")
         assert {b["name"] for b in c.list() if b["tier"] == "disk"} == {"w.a", "w.b"}
         with pytest.raises(ZeroDivisionError):
             with c.awake():

@@ -152,7 +152,7 @@ def test_who_forgets_it_leaves_nothing(daemon):
         assert descriptors() == before
 
 
-# --- connections that end at any byte -----------------------------------------------------------------------------------
+# --- connections that end at any byte ---------------------------------------------------------------------------------
 
 
 class Teller:
@@ -168,7 +168,8 @@ class Teller:
         while self.answers:
             with self.server.accept()[0] as s:
                 lines = s.recv(65536).decode().split("\r\n")
-                self.asked.append((lines[0].split()[1], next((x[15:] for x in lines if x.startswith("Last-Event-ID: ")), None)))
+                self.asked.append((lines[0].split()[1], next((x[15:] for x in lines if x.startswith("Last-Event-ID: ")),
+                                                             None)))
                 s.sendall(self.answers.pop(0))
 
     def __enter__(self):
@@ -183,7 +184,8 @@ def chunk(data):
 
 
 def event(n):
-    return b"id: %d\nevent: buffer.created\ndata: %s\n\n" % (n, json.dumps({"id": n, "type": "buffer.created"}).encode())
+    return (b"id: %d\nevent: buffer.created\ndata: %s\n\n"
+            % (n, json.dumps({"id": n, "type": "buffer.created"}).encode()))
 
 
 def test_every_place_to_end_at():
@@ -205,8 +207,10 @@ def test_what_passes_and_what_does_not():
     begun = GENTLE + chunk(b"retry: 1\nid: 4\n\n")
     busy = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"
     for bad, error in ((b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", gpubuf.NotFound),
-                       (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n", gpubuf.BrokenAnswer),
-                       (begun + chunk(b"data: {[}\n\n"), gpubuf.BrokenAnswer), (begun + chunk(b"data: {}\n\n"), gpubuf.BrokenAnswer),
+                       (b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 0\r\n\r\n",
+                        gpubuf.BrokenAnswer),
+                       (begun + chunk(b"data: {[}\n\n"), gpubuf.BrokenAnswer),
+                       (begun + chunk(b"data: {}\n\n"), gpubuf.BrokenAnswer),
                        (begun + chunk(b"x" * (3 << 19)), gpubuf.BrokenAnswer)):
         with Teller(begun + chunk(event(5)), busy, b"", begun + chunk(event(6)), bad) as t, gpubuf.Client(t.url) as c:
             with c.feed(after=3) as feed:

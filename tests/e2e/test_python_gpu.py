@@ -45,7 +45,8 @@ def test_torch_sees_and_writes(torch, c, daemon, put):
         assert (t.cpu().numpy() == array).all()
         t[3] = 1.5
         torch.cuda.synchronize()
-        assert daemon.data("x", c.session).body == np.concatenate([array[:3], np.full((1, 33), 1.5, np.float32), array[4:]]).tobytes()
+        assert daemon.data("x", c.session).body == np.concatenate([array[:3], np.full((1, 33), 1.5, np.float32),
+                                                                   array[4:]]).tobytes()
         again = torch.as_tensor(m, device="cuda")  # by __cuda_array_interface__
         assert again.data_ptr() == t.data_ptr()
         del t, again
@@ -55,7 +56,8 @@ def test_torch_sees_and_writes(torch, c, daemon, put):
 
 
 def test_work_that_is_queued_is_waited_for(torch, c, put):
-    """A fill that still runs when the buffer is mapped is complete for the consumer's stream, whichever stream that is."""
+    """A fill that still runs when the buffer is mapped is complete for the consumer's stream, whichever stream that
+    is."""
     n = 256 << 20
     put("x", np.zeros(n, np.uint8))
     for turn, stream in enumerate((torch.cuda.current_stream(), torch.cuda.Stream())):
@@ -74,7 +76,8 @@ def test_two_processes(torch, c, put):
     way = put("x", np.zeros(1000, np.float32))
     other = Other(c)
     try:
-        other.run(f"import torch; m = c.map('x', 'write', ways=['{way}']); t = torch.from_dlpack(m); t += 5; torch.cuda.synchronize()")
+        other.run(f"import torch; m = c.map('x', 'write', ways=['{way}']); t = torch.from_dlpack(m); t += 5; "
+                  "torch.cuda.synchronize()")
         assert (c.get("x") == 5).all()
         with c.map("x", "write", ways=[way]) as m:
             mine = torch.from_dlpack(m)

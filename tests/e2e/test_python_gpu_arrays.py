@@ -1,4 +1,5 @@
-"""Arrays of torch, CuPy and jax on a GPU through the Python client, on the device. Needs a GPU and the library of each test."""
+"""Arrays of torch, CuPy and jax on a GPU through the Python client, on the device. Needs a GPU and the library of each
+test."""
 import gc
 import importlib
 
@@ -51,7 +52,7 @@ def quiet(c):
     until("all is given back", lambda: not [b for b in c.list() if b["name"].startswith("gpubuf.lent.")])
 
 
-# --- torch --------------------------------------------------------------------------------------------------------------
+# --- torch ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, SMALL, N])
@@ -107,7 +108,8 @@ def test_types_of_torch(torch, c, name):
 
 
 def test_memory_that_cannot_be_lent(torch, c):
-    """A view in the middle of an allocation, with an odd begin; a tensor that is not contiguous; one with a gradient."""
+    """A view in the middle of an allocation, with an odd begin; a tensor that is not contiguous; one with a
+    gradient."""
     t = torch.arange(8 * N, dtype=torch.uint8, device="cuda")
     for at in (1, 8, 4099):
         part = t[at : at + 2 * N]
@@ -133,11 +135,13 @@ def test_a_loan_outlives_no_memory(torch, c):
 
 
 def test_a_state_dict(torch, c):
-    module = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Conv2d(8, 8, 3), torch.nn.LayerNorm(1024)).cuda().to(torch.bfloat16)
+    module = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Conv2d(8, 8, 3),
+                                 torch.nn.LayerNorm(1024)).cuda().to(torch.bfloat16)
     made = c.put_state_dict(module.state_dict(), prefix="net.")
     assert {b["road"] for b in made} == {"device", "host"}
     got = c.get_state_dict(prefix="net.", device="cuda")
-    other = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Conv2d(8, 8, 3), torch.nn.LayerNorm(1024)).cuda().to(torch.bfloat16)
+    other = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Conv2d(8, 8, 3),
+                                torch.nn.LayerNorm(1024)).cuda().to(torch.bfloat16)
     c.get_state_dict(prefix="net.", out=other.state_dict())
     for (name, a), b in zip(module.state_dict().items(), other.state_dict().values()):
         mine = got.get(name, got.get("net." + name))
@@ -156,7 +160,7 @@ def test_a_mapped_buffer_is_copied_too(torch, c):
     assert torch.equal(c.get("x", device="cuda:0").torch(), t)
 
 
-# --- CuPy and jax -------------------------------------------------------------------------------------------------------
+# --- CuPy and jax -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "complex64", "uint8"])

@@ -13,7 +13,8 @@ FIELDS = b"Content-Length: %d\r\n" % len(JSON)
 
 @pytest.fixture
 def answers():
-    """A server that answers each request with the next of a list of bytes, and closes the connection behind the last."""
+    """A server that answers each request with the next of a list of bytes, and closes the connection behind the
+    last."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(30)
     given = []
@@ -55,7 +56,8 @@ GOOD = {
     "103 before": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n" + FIELDS + b"\r\n" + JSON,
     "latin": b"HTTP/1.1 200 OK\r\nX-A: \xe9\xff\r\n" + FIELDS + b"\r\n" + JSON,
     "100 before": b"HTTP/1.1 100 Continue\r\nX: y\r\n\r\nHTTP/1.1 200 OK\r\n" + FIELDS + b"\r\n" + JSON,
-    "chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\n" + JSON[:5] + b"\r\n7\r\n" + JSON[5:] + b"\r\n0\r\n\r\n",
+    "chunked": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\n" + JSON[:5] + b"\r\n7\r\n" + JSON[5:]
+    + b"\r\n0\r\n\r\n",
     "to the end": b"HTTP/1.1 200 OK\r\n\r\n" + JSON,
     "1.0": b"HTTP/1.0 200 OK\r\n" + FIELDS + b"\r\n" + JSON,
     "one length twice": b"HTTP/1.1 200 OK\r\n" + FIELDS + FIELDS + b"\r\n" + JSON,

@@ -1,4 +1,5 @@
-"""Mappings of the Python client, against a server that grants without a daemon: the exchange, arrays, DLPack, lifetimes."""
+"""Mappings of the Python client, against a server that grants without a daemon: the exchange, arrays, DLPack,
+lifetimes."""
 import ctypes
 import gc
 import json
@@ -46,17 +47,21 @@ def torch_or_skip():
     return torch
 
 
-# --- the exchange -------------------------------------------------------------------------------------------------------
+# --- the exchange -----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_asked(grant):
     g, _ = grant()
-    with gpubuf.Client(socket=g.path, token="secret", session="s") as c, c.map("x y", "write", ways=["memfd"], wait=3) as m:
+    with gpubuf.Client(socket=g.path, token="secret", session="s") as c, c.map("x y", "write", ways=["memfd"],
+                                                                               wait=3) as m:
         line, fields, body = g.requests[0]
-        assert line == "POST /v1/sessions/s/buffers/x%20y/map HTTP/1.1" and json.loads(body) == {"mode": "write", "ways": ["memfd"]}
+        assert line == "POST /v1/sessions/s/buffers/x%20y/map HTTP/1.1" and json.loads(body) == {"mode": "write",
+                                                                                                 "ways": ["memfd"]}
         assert (fields["authorization"], fields["prefer"], fields["host"]) == ("Bearer secret", "wait=3", "localhost")
-        assert (m.lease, m.mode, m.way, m.dtype, m.shape, m.nbytes, m.generation) == ("17", "write", "memfd", "uint8", (24,), 24, 3)
-        assert m.passed_over[0]["way"] == "vmm" and m.etag == '"1.3.x"' and m.device["uuid"] == "HOST-1" and m.kind == "shared"
+        assert (m.lease, m.mode, m.way, m.dtype, m.shape, m.nbytes, m.generation) == ("17", "write", "memfd", "uint8",
+                                                                                      (24,), 24, 3)
+        assert (m.passed_over[0]["way"] == "vmm" and m.etag == '"1.3.x"' and m.device["uuid"] == "HOST-1"
+                and m.kind == "shared")
         assert "x" in repr(m) and "write" in repr(m)
     assert g.deleted == ["DELETE /v1/leases/17 HTTP/1.1"] and g.ended.wait(10) and "unmapped" in repr(m)
 
@@ -65,7 +70,8 @@ def test_answers_in_pieces(grant):
     """Heads cut anywhere, preceding interim answers, no descriptor."""
     g, c = grant()
     problem = json.dumps({"code": "mapped", "status": 409, "detail": "d", "holders": [{"pid": 7}]}).encode()
-    whole = b"HTTP/1.1 100 Continue\r\n\r\n" + ONE + b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n" % len(problem) + problem
+    whole = (b"HTTP/1.1 100 Continue\r\n\r\n" + ONE + b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n"
+             % len(problem) + problem)
     g.answers = [[whole[i : i + 1] for i in range(len(whole))]]
     with pytest.raises(gpubuf.Mapped) as e:
         c.map("x")
@@ -89,8 +95,8 @@ GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
 
 
 @pytest.mark.parametrize("answer", [
-    b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", GOOD % (3, b"{[}"), GOOD % (2, b"{}"), GOOD % (2, b"[]"), GOOD % (1 << 30, b""),
-    b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n", b"x" * 70000,
+    b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", GOOD % (3, b"{[}"), GOOD % (2, b"{}"), GOOD % (2, b"[]"),
+    GOOD % (1 << 30, b""), b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n", b"x" * 70000,
 ], ids=["ssh", "no length", "no json", "empty", "list", "huge", "negative", "no status", "endless"])
 def test_broken_answers(grant, answer):
     g, c = grant()
@@ -108,9 +114,9 @@ def test_grants_that_cannot_be(grant):
     with pytest.raises(gpubuf.Error):
         c.map("x")  # a driver, if there is one, is opened now and keeps its own descriptors
     before = fds()
-    for wrong in (dict(offset=4096), dict(bytes=5000), dict(map_bytes=1 << 20), dict(offset=-1), dict(way="carrier pigeon"), dict(way="vmm"),
-                  dict(map_bytes="x"), dict(bytes=None), dict(map_bytes=0), dict(bytes=23), dict(shape=[25]), dict(dtype="float128"),
-                  dict(event="AAAA")):
+    for wrong in (dict(offset=4096), dict(bytes=5000), dict(map_bytes=1 << 20), dict(offset=-1),
+                  dict(way="carrier pigeon"), dict(way="vmm"), dict(map_bytes="x"), dict(bytes=None), dict(map_bytes=0),
+                  dict(bytes=23), dict(shape=[25]), dict(dtype="float128"), dict(event="AAAA")):
         g.document = {**right, **wrong}
         with pytest.raises(gpubuf.Error):
             c.map("x")
@@ -135,7 +141,7 @@ def test_nobody_grants(grant, tmp_path):
         gpubuf.Client(socket=g.path, timeout=0.2).map("x")
 
 
-# --- numpy --------------------------------------------------------------------------------------------------------------
+# --- numpy ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -180,7 +186,7 @@ def test_types_that_numpy_lacks(grant, dtype, monkeypatch):
             np.asarray(m)
 
 
-# --- lifetimes ----------------------------------------------------------------------------------------------------------
+# --- lifetimes --------------------------------------------------------------------------------------------------------
 
 
 def test_unmap_is_idempotent(grant):
@@ -269,7 +275,7 @@ def test_a_fork_does_not_end_it(grant):
     assert os.waitpid(pid, 0)[1] == 0 and m.alive and not g.deleted and m.unmap() is True and len(g.deleted) == 1
 
 
-# --- DLPack -------------------------------------------------------------------------------------------------------------
+# --- DLPack -----------------------------------------------------------------------------------------------------------
 
 
 class Consumer:
@@ -287,7 +293,8 @@ class Consumer:
         self.rename(capsule, self.used)
         head = ctypes.string_at(self.address, 80)
         self.major, self.minor, _, self.deleter, self.flags = struct.unpack_from("<IIQQQ", head, 0)
-        self.data, self.device, self.id, self.ndim, self.code, self.bits, self.lanes = struct.unpack_from("<QiiiBBH", head, 32)
+        self.data, self.device, self.id, self.ndim, self.code, self.bits, self.lanes = struct.unpack_from("<QiiiBBH",
+                                                                                                          head, 32)
         self.shape_at, self.strides_at, self.offset = struct.unpack_from("<QQQ", head, 56)
 
     def numbers(self, at):
@@ -343,7 +350,8 @@ def test_read_only_is_not_given_to_whoever_cannot_know(grant):
 
 
 def test_a_copy_for_a_consumer(grant):
-    """It can be written, whatever the mapping is for, and holds no lease; a consumer of the older protocol gets one too."""
+    """It can be written, whatever the mapping is for, and holds no lease; a consumer of the older protocol gets one
+    too."""
     array = array_of("int16", (3, 4))
     g, c = of_array(grant, array)
     for mode in ("read", "write"):
@@ -360,11 +368,13 @@ def test_a_copy_for_a_consumer(grant):
 
 
 def test_jax_takes_a_mapping(grant, monkeypatch):
-    """jax.numpy.asarray asks for __jax_array__, and gives that to jax again as a numpy array. Without it, it reads dtype, which is text."""
+    """jax.numpy.asarray asks for __jax_array__, and gives that to jax again as a numpy array. Without it, it reads
+    dtype, which is text."""
     array = array_of("float32", (2, 3))
     _, c = of_array(grant, array)
     given = []
-    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(numpy=types.SimpleNamespace(asarray=lambda a: given.append(a) or "made")))
+    monkeypatch.setitem(sys.modules, "jax",
+                        types.SimpleNamespace(numpy=types.SimpleNamespace(asarray=lambda a: given.append(a) or "made")))
     with c.map("x") as m:
         assert m.__jax_array__() == "made" and type(given[0]) is np.ndarray and (given.pop() == array).all()
 
@@ -394,7 +404,8 @@ def test_tensors_outlive_the_interpreter(grant):
         late.me = late
         print("ready")"""
     run = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=120)
-    assert run.returncode == 0 and run.stdout == "ready\n" and "rror" not in run.stderr and "gnored" not in run.stderr, run.stderr
+    assert (run.returncode == 0 and run.stdout == "ready\n" and "rror" not in run.stderr
+            and "gnored" not in run.stderr), run.stderr
     assert g.ended.wait(10)
 
 
@@ -415,7 +426,8 @@ def test_torch_sees_the_bytes(grant):
             t = torch.from_dlpack(m)
         except BufferError:
             return  # a torch version without support for read-only memory in the protocol
-        assert t.data_ptr() == m.pointer and t[0].sum() == 6  # newer versions accept the flag but have no read-only tensors: the test must not write
+        # newer versions accept the flag but have no read-only tensors: the test must not write
+        assert t.data_ptr() == m.pointer and t[0].sum() == 6
         del t
 
 

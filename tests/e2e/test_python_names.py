@@ -21,7 +21,7 @@ from values import array_of, payload
 BIG = 13 << 20
 
 
-# --- names --------------------------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def test_names(c):
@@ -48,8 +48,10 @@ def test_a_list_of_some(c):
         return [b["name"] for b in c.list(**some)]
 
     assert names(sort="-bytes") == ["a.1", "b", "a.2"] and names(sort="bytes", prefix="a.") == ["a.2", "a.1"]
-    assert names(label="model") == ["a.1", "a.2"] and names(label="model=llama") == ["a.1"] and names(label="model", prefix="b") == []
-    assert names(kind="pageable") == ["a.2"] and names(state="ready", sort="-name") == ["b", "a.2", "a.1"] and names(state="lost") == []
+    assert (names(label="model") == ["a.1", "a.2"] and names(label="model=llama") == ["a.1"]
+            and names(label="model", prefix="b") == [])
+    assert (names(kind="pageable") == ["a.2"] and names(state="ready", sort="-name") == ["b", "a.2", "a.1"]
+            and names(state="lost") == [])
     for prefix in ("a*", "a.?", "[ab]"):
         with pytest.raises(gpubuf.BadArgument, match="no pattern"):
             c.list(prefix=prefix)
@@ -61,7 +63,8 @@ def test_a_list_of_some(c):
 def test_labels_of_a_put(c):
     made = c.put("x", b"123", labels={"of": "test"})
     assert (made["labels"], made["road"]) == ({"of": "test"}, "host") and made["etag"] == c.info("x")["etag"]
-    assert c.put("x", b"456", labels={"more": "1"})["labels"] == {"of": "test", "more": "1"} == c.put("x", b"789")["labels"]
+    assert c.put("x", b"456", labels={"more": "1"})["labels"] == {"of": "test",
+                                                                  "more": "1"} == c.put("x", b"789")["labels"]
     with pytest.raises(gpubuf.BadArgument, match="sets no labels"):
         c.submit(c.put, "x", b"1", labels={"a": "b"})
     for wrong in (["of"], {"of": None}, {1: "a"}):
@@ -82,7 +85,8 @@ def test_labels_of_what_is_replaced_meanwhile(c, monkeypatch):
 
     monkeypatch.setattr(c, "update", replaced)
     made = c.put("x", b"mine", labels={"of": "test"})
-    assert (made["generation"], made["labels"], c.get("x", raw=True), c.info("x")["labels"]) == (1, {"of": "test"}, b"theirs", {"of": "test"})
+    assert (made["generation"], made["labels"], c.get("x", raw=True),
+            c.info("x")["labels"]) == (1, {"of": "test"}, b"theirs", {"of": "test"})
 
 
 def test_to_the_host(c):
@@ -102,8 +106,10 @@ def test_a_table_for_notebooks(c):
 def test_pickled(c):
     c.put("x", array_of("int32", (5,)))
     again = pickle.loads(pickle.dumps(c))
-    assert (again.url, again.session, again._socket, again._transport.timeout) == (c.url, c.session, c._socket, c._transport.timeout)
-    assert again._transport is not c._transport and (again.get("x") == c.get("x")).all() and again.pools.list() == c.pools.list()
+    assert (again.url, again.session, again._socket, again._transport.timeout) == (c.url, c.session, c._socket,
+                                                                                   c._transport.timeout)
+    assert (again._transport is not c._transport and (again.get("x") == c.get("x")).all() and again.pools.list()
+            == c.pools.list())
     assert copy.copy(c)._transport is c._transport and c.with_session("other")._transport is c._transport
     again.close()
     keyed = gpubuf.Client("http://127.0.0.1:1", token="secret", retries=5, timeout=7)
@@ -116,8 +122,9 @@ def test_what_is_of_this_process_is_not_pickled(daemon, session):
         c.put("x", b"1", kind="shared")
         with c.map("x") as m, c.adopt("y", c.shared_array(4)) as owned, c.feed() as feed:
             fleet = gpubuf.Fleet("http://127.0.0.1:1")
-            for thing, said in ((m, "client.map"), (owned, "the name of the buffer"), (feed, "last_id"), (gpubuf.AsyncClient(c), "its client"),
-                                (c.pools, "the client that has it"), (fleet, "Fleet(urls)")):
+            for thing, said in ((m, "client.map"), (owned, "the name of the buffer"), (feed, "last_id"),
+                                (gpubuf.AsyncClient(c), "its client"), (c.pools, "the client that has it"),
+                                (fleet, "Fleet(urls)")):
                 for call in (pickle.dumps, copy.deepcopy, *(() if thing is c.pools else (copy.copy,))):
                     with pytest.raises(gpubuf.BadType, match="belongs to this process") as error:
                         call(thing)
@@ -148,7 +155,7 @@ def test_a_fleets_client_is_not_pickled():
         pickle.dumps(client)
 
 
-# --- files that hold arrays ---------------------------------------------------------------------------------------------
+# --- files that hold arrays -------------------------------------------------------------------------------------------
 
 
 def npz():
@@ -165,8 +172,10 @@ def zipped(*names):
     return f.getvalue()
 
 
-@pytest.mark.parametrize("data, said", [(npz(), r"tensors_put\(dict\(numpy.load"), (zipped("m/data.pkl", "m/data/0"), "torch.load"),
-                                        (zipped("a.txt"), "unpack it"), (zipped("a")[:50], "unpack it"), (pickle.dumps([1, 2]), "pickle")],
+@pytest.mark.parametrize("data, said", [(npz(), r"tensors_put\(dict\(numpy.load"),
+                                        (zipped("m/data.pkl", "m/data/0"), "torch.load"),
+                                        (zipped("a.txt"), "unpack it"), (zipped("a")[:50], "unpack it"),
+                                        (pickle.dumps([1, 2]), "pickle")],
                          ids=["npz", "pt", "zip", "cut", "pickle"])
 def test_a_file_that_holds_arrays(c, data, said):
     with pytest.warns(gpubuf.StoredAsBytes, match=said) as seen:
@@ -181,7 +190,8 @@ def test_a_file_that_holds_arrays(c, data, said):
         c.put("x", data, dtype="uint8")
 
 
-@pytest.mark.parametrize("data", [b"", b"P", b"PK", payload(1000), b"\x80\x02", b"\x80\x04abc", bytearray(b"\x80\x04" + bytes(9))], ids=repr)
+@pytest.mark.parametrize("data", [b"", b"P", b"PK", payload(1000), b"\x80\x02", b"\x80\x04abc",
+                                  bytearray(b"\x80\x04" + bytes(9))], ids=repr)
 def test_other_bytes(c, data):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -189,7 +199,7 @@ def test_other_bytes(c, data):
         c.put("x", np.frombuffer(npz(), np.uint8))
 
 
-# --- asyncio ------------------------------------------------------------------------------------------------------------
+# --- asyncio ----------------------------------------------------------------------------------------------------------
 
 
 def test_asyncio(c):
@@ -199,7 +209,8 @@ def test_asyncio(c):
             await asyncio.gather(*(a.put(f"x{i}", array) for i, array in enumerate(arrays)))
             got = await asyncio.gather(*(a.get(f"x{i}") for i in range(9)))
             assert all((mine == array).all() for mine, array in zip(got, arrays))
-            assert len(await a.list(prefix="x", sort="-name", kind="device")) == 9 and (await a.info("x1"))["name"] == "x1"
+            assert (len(await a.list(prefix="x", sort="-name", kind="device")) == 9 and (await a.info("x1"))["name"]
+                    == "x1")
             assert len(await a.run(a.client.streams.list)) == 1
             told = []
             await a.put("big", np.zeros(BIG, np.uint8), progress=lambda *n: told.append(n))
@@ -261,7 +272,7 @@ def test_a_feed_in_asyncio(c):
     asyncio.run(go())
 
 
-# --- fsspec -------------------------------------------------------------------------------------------------------------
+# --- fsspec -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -279,23 +290,27 @@ def test_files(c, fs):
         f.write(data[:1000])
         f.write(data[1000:])
         assert "x" not in c, "it appears whole"
-    assert c.get("x", raw=True) == data and fs.size(where + "x") == len(data) and fs.exists(where + "x") and not fs.exists(where + "none")
+    assert (c.get("x", raw=True) == data and fs.size(where + "x") == len(data) and fs.exists(where + "x")
+            and not fs.exists(where + "none"))
     with fs.open(where + "x", "rb", block_size=4096) as f:
         assert f.read(10) == data[:10]
         f.seek(50_000)
         assert f.read(5000) == data[50_000:55_000] and f.seek(-5, 2) and f.read() == data[-5:]
-    assert fs.cat(where + "x") == data and fs.cat_file(where + "x", -10) == data[-10:] and fs.cat_file(where + "x", 3, 9) == data[3:9]
+    assert (fs.cat(where + "x") == data and fs.cat_file(where + "x", -10) == data[-10:]
+            and fs.cat_file(where + "x", 3, 9) == data[3:9])
     c.put("y", np.zeros((2, 3)))
-    assert fs.ls(where, detail=False) == [f"{c.session}/x", f"{c.session}/y"] and fs.isdir(where) and fs.isfile(where + "x")
+    assert (fs.ls(where, detail=False) == [f"{c.session}/x", f"{c.session}/y"] and fs.isdir(where)
+            and fs.isfile(where + "x"))
     assert c.session in fs.ls("", detail=False) and fs.glob(where + "*") == [f"{c.session}/x", f"{c.session}/y"]
     fs.cp(where + "x", where + "y")
     fs.mv(where + "x", where + "z")
-    assert fs.cat(where + "y") == data == fs.cat(where + "z") and "x" not in c and fs.info(where + "y")["shape"] == [len(data)]
+    assert (fs.cat(where + "y") == data == fs.cat(where + "z") and "x" not in c and fs.info(where + "y")["shape"]
+            == [len(data)])
     fs.rm(where + "y")
     fs.pipe(where + "p", b"123")
     assert c.get("p", raw=True) == b"123" and fs.modified(where + "p") >= fs.created(where + "p")
-    for wrong in (lambda: fs.cat(where + "none"), lambda: fs.rm(where + "none"), lambda: fs.ls("gpubuf://none"), lambda: fs.info(where + "none"),
-                  lambda: fs.open(where + "none", "rb")):
+    for wrong in (lambda: fs.cat(where + "none"), lambda: fs.rm(where + "none"), lambda: fs.ls("gpubuf://none"),
+                  lambda: fs.info(where + "none"), lambda: fs.open(where + "none", "rb")):
         with pytest.raises(FileNotFoundError):
             wrong()
     with pytest.raises(gpubuf.BadArgument, match="SESSION/NAME"):
@@ -360,17 +375,20 @@ def test_names_that_cannot_be_are_not_there(c, fs, name):
     c.put("x", b"1")
     path = f"{c.session}/{name}"
     assert not fs.isdir(path) and not fs.isfile(path) and not fs.exists(path) and name not in c
-    for read in (fs.info, fs.ls, fs.cat, fs.cat_file, lambda p: fs.open(p, "rb"), fs.rm_file, fs.created, fs.modified, fs.size,
-                 lambda p: fs.cp_file(p, f"{c.session}/n"), lambda p: fs.cat_file(p, 0, 1), lambda p: fs.mv(p, f"{c.session}/n")):
+    for read in (fs.info, fs.ls, fs.cat, fs.cat_file, lambda p: fs.open(p, "rb"), fs.rm_file, fs.created, fs.modified,
+                 fs.size, lambda p: fs.cp_file(p, f"{c.session}/n"), lambda p: fs.cat_file(p, 0, 1),
+                 lambda p: fs.mv(p, f"{c.session}/n")):
         with pytest.raises(FileNotFoundError):
             read(path)
     mapper = fs.get_mapper(c.session)
-    assert name not in mapper and mapper.get(name) is None and mapper.getitems([name, "x"], on_error="omit") == {"x": b"1"} and sorted(mapper) == ["x"]
+    assert (name not in mapper and mapper.get(name) is None and mapper.getitems([name, "x"], on_error="omit")
+            == {"x": b"1"} and sorted(mapper) == ["x"])
     for lookup in (lambda: mapper[name], lambda: mapper.pop(name)):
         with pytest.raises(KeyError):
             lookup()
-    for write in (lambda: fs.pipe_file(path, b"2"), lambda: fs.pipe_file(path, b"2", mode="create"), lambda: fs.open(path, "wb").close(),
-                  lambda: fs.open(path, "xb").close(), lambda: fs.cp_file(f"{c.session}/x", path), lambda: fs.mkdir(path)):
+    for write in (lambda: fs.pipe_file(path, b"2"), lambda: fs.pipe_file(path, b"2", mode="create"),
+                  lambda: fs.open(path, "wb").close(), lambda: fs.open(path, "xb").close(),
+                  lambda: fs.cp_file(f"{c.session}/x", path), lambda: fs.mkdir(path)):
         with pytest.raises((gpubuf.BadRequest, gpubuf.BadArgument)):
             write()
     assert list(c) == ["x"]
@@ -381,12 +399,14 @@ def test_a_session_that_is_not_there(c, fs, absent):
     c.put("x", b"1")
     here, there = f"{c.session}/x", f"{absent}/x"
     assert not fs.isdir(absent) and not fs.exists(there) and not fs.isdir(there) and not fs.isfile(there)
-    for read in (lambda: fs.info(absent), lambda: fs.ls(absent), lambda: fs.info(there), lambda: fs.cat(there), lambda: fs.cat_file(there, 0, 1),
-                 lambda: fs.open(there, "rb"), lambda: fs.rm(there), lambda: fs.cp_file(there, here), lambda: fs.open(absent, "rb"), lambda: fs.cat(absent)):
+    for read in (lambda: fs.info(absent), lambda: fs.ls(absent), lambda: fs.info(there), lambda: fs.cat(there),
+                 lambda: fs.cat_file(there, 0, 1), lambda: fs.open(there, "rb"), lambda: fs.rm(there),
+                 lambda: fs.cp_file(there, here), lambda: fs.open(absent, "rb"), lambda: fs.cat(absent)):
         with pytest.raises(FileNotFoundError):
             read()
-    for write in (lambda: fs.pipe_file(there, b"1"), lambda: fs.pipe_file(there, b"1", mode="create"), lambda: fs.open(there, "wb"),
-                  lambda: fs.open(there, "xb"), lambda: fs.touch(there), lambda: fs.cp_file(here, there), lambda: fs.mv(here, there)):
+    for write in (lambda: fs.pipe_file(there, b"1"), lambda: fs.pipe_file(there, b"1", mode="create"),
+                  lambda: fs.open(there, "wb"), lambda: fs.open(there, "xb"), lambda: fs.touch(there),
+                  lambda: fs.cp_file(here, there), lambda: fs.mv(here, there)):
         with pytest.raises(FileNotFoundError if absent == "none" else (gpubuf.BadRequest, gpubuf.BadArgument)):
             write()
     assert list(c) == ["x"]
@@ -408,8 +428,8 @@ def test_a_new_file_alone(c, fs):
         f.write("text")
     fs.pipe_file(f"{c.session}/p", b"34", mode="create")
     assert c.get("x", raw=True) == b"12" and c.get("t", raw=True) == b"text" and c.get("p", raw=True) == b"34"
-    for again in (lambda: fs.open(path, "xb"), lambda: fs.open(path, "x"), lambda: fs.pipe_file(path, b"3", mode="create"),
-                  lambda: fs.pipe({path: b"3"}, mode="create")):
+    for again in (lambda: fs.open(path, "xb"), lambda: fs.open(path, "x"),
+                  lambda: fs.pipe_file(path, b"3", mode="create"), lambda: fs.pipe({path: b"3"}, mode="create")):
         with pytest.raises(FileExistsError):
             again()
     file = fs.open(f"{c.session}/y", "xb")
@@ -430,8 +450,9 @@ def test_a_new_file_alone(c, fs):
 
 def test_a_copy_says_what_is_missing(c, fs):
     c.put("x", b"1")
-    for source, target, named in ((f"{c.session}/none", f"{c.session}/y", f"{c.session}/none"), ("none/x", f"{c.session}/y", "none/x"),
-                                  (f"{c.session}/x", "none/y", "none/y"), (f"{c.session}/none", "none/y", f"{c.session}/none"), ("none", "y", "none")):
+    for source, target, named in ((f"{c.session}/none", f"{c.session}/y", f"{c.session}/none"),
+                                  ("none/x", f"{c.session}/y", "none/x"), (f"{c.session}/x", "none/y", "none/y"),
+                                  (f"{c.session}/none", "none/y", f"{c.session}/none"), ("none", "y", "none")):
         with pytest.raises(FileNotFoundError) as error:
             fs.cp_file(source, target)
         assert error.value.args == (named,)
@@ -475,7 +496,8 @@ def test_a_session_is_made(c, fs):
     for again in (fs.mkdir, fs.makedirs):
         with pytest.raises(FileExistsError):
             again(name)
-    for wrong in (lambda: fs.mkdir(f"{name}/folder"), lambda: fs.makedirs(f"{name}/folder", exist_ok=True), lambda: fs.rmdir(name)):
+    for wrong in (lambda: fs.mkdir(f"{name}/folder"), lambda: fs.makedirs(f"{name}/folder", exist_ok=True),
+                  lambda: fs.rmdir(name)):
         with pytest.raises(gpubuf.BadArgument):
             wrong()
     fs.makedirs(name + "-2", exist_ok=True)

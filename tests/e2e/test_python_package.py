@@ -16,8 +16,8 @@ from pyclient import SOURCE, client_of, gpubuf
 from harness import library
 
 FILES = sorted(glob.glob(os.path.join(SOURCE, "gpubuf", "*.py")))
-PUBLIC = [gpubuf.Client, gpubuf.Mapping, gpubuf.Sessions, gpubuf.Pools, gpubuf.Streams, gpubuf.Events, gpubuf.Devices, gpubuf.Operations,
-          gpubuf.Leases, gpubuf.Feed, gpubuf.DeviceArray, gpubuf.AsyncClient]
+PUBLIC = [gpubuf.Client, gpubuf.Mapping, gpubuf.Sessions, gpubuf.Pools, gpubuf.Streams, gpubuf.Events, gpubuf.Devices,
+          gpubuf.Operations, gpubuf.Leases, gpubuf.Feed, gpubuf.DeviceArray, gpubuf.AsyncClient]
 
 
 def python(*args, **more):
@@ -34,15 +34,17 @@ def test_versions_are_one(daemon):
 
 
 def test_it_installs(tmp_path):
-    """pip installs it from a copy of the tree, without a network; the installed package is imported from another folder and typed."""
+    """pip installs it from a copy of the tree, without a network; the installed package is imported from another folder
+    and typed."""
     library("setuptools")
     copy, target = tmp_path / "copy", tmp_path / "target"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
-    python("-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--target",
-           str(target), str(copy))
+    python("-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation",
+           "--disable-pip-version-check", "--target", str(target), str(copy))
     installed = {os.path.basename(p) for p in glob.glob(str(target / "gpubuf" / "*"))} - {"__pycache__"}
     assert installed == {os.path.basename(p) for p in FILES} | {"py.typed"}
-    said = python("-c", "import gpubuf, importlib.metadata as m; print(gpubuf.__file__, m.version('gpubuf'), m.requires('gpubuf'))",
+    said = python("-c", "import gpubuf, importlib.metadata as m; print(gpubuf.__file__, m.version('gpubuf'), "
+                  "m.requires('gpubuf'))",
                   cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(target)})
     assert said.startswith(f"{target}/gpubuf/__init__.py {gpubuf.__version__} ['numpy', ")
 
@@ -69,7 +71,8 @@ def test_older_pythons_read_it(path):
 
 
 def test_types_are_complete(tmp_path):
-    """mypy --strict, for the oldest Python version that numpy's own types support; and as a user's type checker sees them."""
+    """mypy --strict, for the oldest Python version that numpy's own types support; and as a user's type checker sees
+    them."""
     library("mypy")
     oldest = ["--python-version", "3.9"] if np.__version__ < "2" else []
     user = tmp_path / "user.py"
@@ -89,10 +92,12 @@ with gpubuf.Client(session="s") as c:
     c.map("x", mood="write")
     meta["generatoin"]
 """)
-    run = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *oldest, "-p", "gpubuf"],
+    run = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *oldest,
+                          "-p", "gpubuf"],
                          cwd=SOURCE, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout
-    run = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *oldest, str(user)],
+    run = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), *oldest,
+                          str(user)],
                          cwd=SOURCE, capture_output=True, text=True, timeout=300)
     expected = {5: "int", 7: "tuple[", 8: "bool", 10: "idle_ttl_s", 12: "dict[", 13: "Missing positional argument",
                 14: "Unexpected keyword", 15: "has no key"}
@@ -104,8 +109,10 @@ with gpubuf.Client(session="s") as c:
 def finalized():
     """The classes with __del__, and their modules."""
     for path in FILES:
-        module = importlib.import_module(f"gpubuf.{os.path.basename(path)[:-3]}" if not path.endswith("__init__.py") else "gpubuf")
-        yield from (cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__ and "__del__" in vars(cls))
+        module = importlib.import_module(f"gpubuf.{os.path.basename(path)[:-3]}" if not path.endswith("__init__.py")
+                                         else "gpubuf")
+        yield from (cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__
+                    and "__del__" in vars(cls))
 
 
 @pytest.fixture
@@ -178,4 +185,5 @@ def test_everything_is_described(cls):
         signature = inspect.signature(what)
         assert signature.return_annotation is not inspect.Signature.empty, name
         for parameter in list(signature.parameters.values())[1:]:
-            assert parameter.annotation is not inspect.Parameter.empty, f"{cls.__name__}.{name}({parameter.name}) has no type"
+            assert parameter.annotation is not inspect.Parameter.empty, (f"{cls.__name__}.{name}({parameter.name}) has "
+                                                                         "no type")

@@ -41,14 +41,15 @@ def parts_of(asked, method):
     return [(target, thread) for m, target, thread in asked if m == method and ("/parts?" in target or method == "GET")]
 
 
-# --- the same bytes -----------------------------------------------------------------------------------------------------
+# --- the same bytes ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("connections", [2, 3, 64])
 def test_there_and_back(c, asked, connections):
     array = np.frombuffer(payload(MANY), "float32")[: MANY // 4].reshape(1, -1)
     meta = c.put("x", array, connections=connections, kind="pinned")
-    assert (meta["dtype"], meta["shape"], meta["kind"], meta["generation"]) == ("float32", [1, MANY // 4], "pinned", 1) and meta["etag"]
+    assert ((meta["dtype"], meta["shape"], meta["kind"], meta["generation"]) == ("float32", [1, MANY // 4], "pinned", 1)
+            and meta["etag"])
     sent = parts_of(asked, "PUT")
     assert len(sent) == 6 and threading.get_ident() not in {t for _, t in sent}
     del asked[:]
@@ -86,7 +87,7 @@ def test_parts_are_few_enough():
         assert all(a.offset + a.length == b.offset for a, b in zip(cut, cut[1:]))
 
 
-# --- progress -----------------------------------------------------------------------------------------------------------
+# --- progress ---------------------------------------------------------------------------------------------------------
 
 
 def test_progress_comes_to_the_callers_thread(c):
@@ -96,7 +97,8 @@ def test_progress_comes_to_the_callers_thread(c):
         told.append((done, total, threading.get_ident()))
 
     data = payload(MANY)
-    for move in (lambda: c.put("x", data, connections=3, progress=progress), lambda: c.get("x", connections=3, progress=progress)):
+    for move in (lambda: c.put("x", data, connections=3, progress=progress),
+                 lambda: c.get("x", connections=3, progress=progress)):
         del told[:]
         move()
         assert [t[0] for t in told] == sorted({t[0] for t in told}) and told[-1][:2] == (MANY, MANY)
@@ -119,7 +121,7 @@ def test_what_progress_raises_ends_it_and_nothing_changed(c, daemon, session):
     assert c.get("x", raw=True) == payload(MANY)
 
 
-# --- failures -----------------------------------------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_part_that_fails_ends_all(c, asked, daemon, session):
@@ -140,7 +142,8 @@ def test_conditions(c, daemon, session):
         with pytest.raises(gpubuf.PreconditionFailed):
             c.put("x", payload(MANY), connections=2, **wrong)
     tag = c.put("x", payload(MANY), connections=2)["etag"]
-    assert c.put("x", payload(MANY, 2), connections=2, if_match=tag)["generation"] == 3 and daemon.open_uploads(session) == []
+    assert (c.put("x", payload(MANY, 2), connections=2, if_match=tag)["generation"] == 3
+            and daemon.open_uploads(session) == [])
     with pytest.raises(gpubuf.PreconditionFailed):
         c.get("x", connections=2, if_match=tag)
     with pytest.raises(gpubuf.BufferNotFound, match="none"):
@@ -172,33 +175,40 @@ def test_a_buffer_that_is_mapped_for_writing(c):
         assert c.get("x", raw=True, connections=3) == payload(MANY)
 
 
-# --- wrong calls --------------------------------------------------------------------------------------------------------
+# --- wrong calls ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("call, builtin", [
     (lambda c: c.put("x", b"1", connections=0), ValueError), (lambda c: c.put("x", b"1", connections=65), ValueError),
     (lambda c: c.get("x", connections=True), ValueError), (lambda c: c.get("x", connections="2"), ValueError),
-    (lambda c: c.put("", b"1"), ValueError), (lambda c: c.put("x", object()), TypeError), (lambda c: c.put("x", [[1], [1, 2]]), TypeError),
-    (lambda c: c.put("x", b"123", dtype="float32"), ValueError), (lambda c: c.put("x", b"123", dtype="red"), TypeError),
-    (lambda c: c.put("x", b"123", shape="no"), TypeError), (lambda c: c.put("x", b"1", wait="long"), TypeError),
-    (lambda c: c.put("x", b"1", if_match="a\r\nb: c"), ValueError), (lambda c: c.get("x", raw=True, out=np.empty(1)), ValueError),
-    (lambda c: c.get("x", slice=1.5), TypeError), (lambda c: c.create("x", bytes=1, labels={"a": object()}), TypeError),
-    (lambda c: c.map("x", "append"), ValueError), (lambda c: c.submit(len, 1), TypeError), (lambda c: c.tensors_get("x"), TypeError),
+    (lambda c: c.put("", b"1"), ValueError), (lambda c: c.put("x", object()), TypeError),
+    (lambda c: c.put("x", [[1], [1, 2]]), TypeError), (lambda c: c.put("x", b"123", dtype="float32"), ValueError),
+    (lambda c: c.put("x", b"123", dtype="red"), TypeError), (lambda c: c.put("x", b"123", shape="no"), TypeError),
+    (lambda c: c.put("x", b"1", wait="long"), TypeError), (lambda c: c.put("x", b"1", if_match="a\r\nb: c"),
+                                                           ValueError),
+    (lambda c: c.get("x", raw=True, out=np.empty(1)), ValueError), (lambda c: c.get("x", slice=1.5), TypeError),
+    (lambda c: c.create("x", bytes=1, labels={"a": object()}), TypeError), (lambda c: c.map("x", "append"), ValueError),
+    (lambda c: c.submit(len, 1), TypeError), (lambda c: c.tensors_get("x"), TypeError),
     (lambda c: c.with_session(""), ValueError), (lambda c: gpubuf.Client("http://h:99999"), ValueError),
-    (lambda c: c.get("x", slice=np.array([True, False])), TypeError), (lambda c: c.create("x", dtype="int8", shape=1.5), TypeError),
-    (lambda c: c.create("x", dtype="int8", shape="4"), TypeError), (lambda c: c.create("x", dtype=3, shape=1), TypeError),
+    (lambda c: c.get("x", slice=np.array([True, False])), TypeError), (lambda c: c.create("x", dtype="int8", shape=1.5),
+                                                                       TypeError),
+    (lambda c: c.create("x", dtype="int8", shape="4"), TypeError), (lambda c: c.create("x", dtype=3, shape=1),
+                                                                    TypeError),
     (lambda c: gpubuf.Client(timeout="a"), TypeError), (lambda c: gpubuf.Client(timeout=0), ValueError),
-    (lambda c: c.list(prefix=3), TypeError), (lambda c: gpubuf.Client(5), TypeError), (lambda c: gpubuf.Client(socket=5), TypeError),
-    (lambda c: gpubuf.Client(token=5), TypeError), (lambda c: c.tensors_put([1]), TypeError), (lambda c: c.tensors_get(3), TypeError),
-    (lambda c: c.tensors_get([3]), TypeError), (lambda c: c.copy(3, "x"), TypeError), (lambda c: c.map("x", ways=3), TypeError),
-    (lambda c: c.batch(3), TypeError), (lambda c: c.batch([3]), TypeError), (lambda c: c.feed(type=3), TypeError),
-    (lambda c: c.verify("x", algorithms="md5"), TypeError), (lambda c: c.checkpoint("x", names=3), TypeError),
-    (lambda c: c.put("x", b"1", if_match=3), TypeError), (lambda c: gpubuf.Client("h:x"), ValueError), (lambda c: gpubuf.Client(token="a b"), ValueError),
+    (lambda c: c.list(prefix=3), TypeError), (lambda c: gpubuf.Client(5), TypeError),
+    (lambda c: gpubuf.Client(socket=5), TypeError), (lambda c: gpubuf.Client(token=5), TypeError),
+    (lambda c: c.tensors_put([1]), TypeError), (lambda c: c.tensors_get(3), TypeError),
+    (lambda c: c.tensors_get([3]), TypeError), (lambda c: c.copy(3, "x"), TypeError),
+    (lambda c: c.map("x", ways=3), TypeError), (lambda c: c.batch(3), TypeError), (lambda c: c.batch([3]), TypeError),
+    (lambda c: c.feed(type=3), TypeError), (lambda c: c.verify("x", algorithms="md5"), TypeError),
+    (lambda c: c.checkpoint("x", names=3), TypeError), (lambda c: c.put("x", b"1", if_match=3), TypeError),
+    (lambda c: gpubuf.Client("h:x"), ValueError), (lambda c: gpubuf.Client(token="a b"), ValueError),
 ])
 def test_a_wrong_call_is_an_error_of_ours_and_pythons(c, asked, call, builtin):
     with pytest.raises(gpubuf.BadCall) as e:
         call(c)
-    assert isinstance(e.value, builtin) and isinstance(e.value, gpubuf.Error) and e.value.detail and not e.value.retryable
+    assert (isinstance(e.value, builtin) and isinstance(e.value, gpubuf.Error) and e.value.detail
+            and not e.value.retryable)
     # No request was sent, except if the header itself could not be sent.
     assert [a for a in asked if a[0] != "PUT"] == [] and c.list() == []
 

@@ -1,4 +1,5 @@
-"""Arrays of other libraries that the Python client takes: DLPack of either version, its flags, orders and types, and buffers of C."""
+"""Arrays of other libraries that the Python client takes: DLPack of either version, its flags, orders and types, and
+buffers of C."""
 import array
 import ctypes
 import gc
@@ -15,10 +16,12 @@ DEVICE = (1, 0)
 
 
 class Producer:
-    """A library that speaks DLPack alone. versioned: its capsules have the newer form. knows: the parameters of its __dlpack__."""
+    """A library that speaks DLPack alone. versioned: its capsules have the newer form. knows: the parameters of its
+    __dlpack__."""
 
     def __init__(self, values, versioned=True, flags=0, major=1, knows=("max_version", "copy"), raises=None, code=None):
-        self.values, self.versioned, self.flags, self.major, self.knows, self.raises = values, versioned, flags, major, knows, raises
+        self.values, self.versioned, self.flags, self.major, self.knows, self.raises = (values, versioned, flags, major,
+                                                                                        knows, raises)
         self.code, self.asked, self.name = code, [], getattr(values, "dtype", None)
 
     def __dlpack_device__(self):
@@ -31,7 +34,8 @@ class Producer:
         if self.raises:
             raise self.raises
         a = self.values
-        capsule = _dlpack.give(a, a.ctypes.data, DEVICE, a.dtype.name, a.shape, False, (1, 0) if self.versioned else None)
+        capsule = _dlpack.give(a, a.ctypes.data, DEVICE, a.dtype.name, a.shape, False,
+                               (1, 0) if self.versioned else None)
         address = list(_dlpack._out)[-1]
         kind = _dlpack._Versioned if self.versioned else _dlpack._Managed
         managed = kind.from_address(address)
@@ -50,9 +54,10 @@ def held():
 
 
 BASE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-ORDERS = [BASE, np.asfortranarray(BASE), BASE.T, BASE[:, ::2], BASE[::-1], BASE[:, ::-1, ::-2], np.broadcast_to(BASE[:1], (3, 3, 4)), BASE[:, :0], BASE[0, 0, 0:1],
-          np.array(7.5, np.float32), np.broadcast_to(np.float32(3), (2, 2)), BASE.astype(ml_dtypes.bfloat16).T, BASE.astype(ml_dtypes.float8_e5m2)[:, ::2],
-          BASE.astype(np.complex128).T, BASE.astype(bool).T]
+ORDERS = [BASE, np.asfortranarray(BASE), BASE.T, BASE[:, ::2], BASE[::-1], BASE[:, ::-1, ::-2],
+          np.broadcast_to(BASE[:1], (3, 3, 4)), BASE[:, :0], BASE[0, 0, 0:1], np.array(7.5, np.float32),
+          np.broadcast_to(np.float32(3), (2, 2)), BASE.astype(ml_dtypes.bfloat16).T,
+          BASE.astype(ml_dtypes.float8_e5m2)[:, ::2], BASE.astype(np.complex128).T, BASE.astype(bool).T]
 
 
 @pytest.mark.parametrize("versioned", [False, True], ids=["0.x", "1.x"])
@@ -60,7 +65,8 @@ ORDERS = [BASE, np.asfortranarray(BASE), BASE.T, BASE[:, ::2], BASE[::-1], BASE[
 def test_elements_in_any_order(c, values, versioned):
     before = held()
     made = c.put("x", Producer(values, versioned))
-    assert (made["dtype"], made["shape"]) == (values.dtype.name, list(values.shape)) and c.get("x", raw=True) == values.tobytes()
+    assert ((made["dtype"], made["shape"]) == (values.dtype.name, list(values.shape)) and c.get("x", raw=True)
+            == values.tobytes())
     assert held() == before, "the producer's memory is given back"
 
 
@@ -98,7 +104,8 @@ class Own(Exception):
     """An exception of a library's."""
 
 
-@pytest.mark.parametrize("kind", [Own, RuntimeError, BufferError, TypeError, ValueError, KeyError, NotImplementedError, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [Own, RuntimeError, BufferError, TypeError, ValueError, KeyError, NotImplementedError,
+                                  KeyboardInterrupt])
 def test_an_exception_of_the_producer(c, kind):
     class Old:
         def __array__(self, dtype=None, copy=None):
@@ -106,8 +113,9 @@ def test_an_exception_of_the_producer(c, kind):
 
     error = kind("it needs a gradient")
     c.put("x", BASE)
-    for call in (lambda: c.put("y", Producer(BASE, raises=error)), lambda: c.put("y", Producer(BASE, raises=error, knows=())),
-                 lambda: c.put("y", Old()), lambda: c.put("y", [Old()]), lambda: c.get("x", out=Producer(BASE.copy(), raises=error)),
+    for call in (lambda: c.put("y", Producer(BASE, raises=error)),
+                 lambda: c.put("y", Producer(BASE, raises=error, knows=())), lambda: c.put("y", Old()),
+                 lambda: c.put("y", [Old()]), lambda: c.get("x", out=Producer(BASE.copy(), raises=error)),
                  lambda: c.tensors_put({"y": Producer(BASE, raises=error)})):
         with pytest.raises(kind) as caught:
             call()
@@ -117,8 +125,10 @@ def test_an_exception_of_the_producer(c, kind):
 
 def test_what_is_no_tensor(c):
     before = held()
-    for source, said in ((Producer(BASE, major=2), r"DLPack 2\.0, and this package 1\.x"), (Producer(BASE, code=(2, 32, 4)), r"type \(2, 32, 4\)"),
-                         (Producer(BASE, code=(17, 4, 1)), r"type \(17, 4, 1\)"), (Producer(BASE, code=(3, 64, 1)), "cannot be stored")):
+    for source, said in ((Producer(BASE, major=2), r"DLPack 2\.0, and this package 1\.x"),
+                         (Producer(BASE, code=(2, 32, 4)), r"type \(2, 32, 4\)"),
+                         (Producer(BASE, code=(17, 4, 1)), r"type \(17, 4, 1\)"),
+                         (Producer(BASE, code=(3, 64, 1)), "cannot be stored")):
         with pytest.raises(gpubuf.BadType, match=said):
             c.put("x", source)
         del source
@@ -141,7 +151,7 @@ def test_what_is_no_tensor(c):
     assert c.get("x").shape == (0, 3, 4)
 
 
-# --- buffers of C -------------------------------------------------------------------------------------------------------
+# --- buffers of C -----------------------------------------------------------------------------------------------------
 
 
 class Record(ctypes.Structure):
@@ -149,13 +159,19 @@ class Record(ctypes.Structure):
 
 
 @pytest.mark.parametrize("source, wanted", [
-    ((ctypes.c_double * 2)(1, 2), np.array([1, 2.0])), (ctypes.c_double(1.5), np.array(1.5)), (((ctypes.c_int16 * 2) * 3)(), np.zeros((3, 2), np.int16)),
-    ((ctypes.c_int32.__ctype_be__ * 2)(1, 2), np.array([1, 2], np.int32)), ((ctypes.c_byte * 1)(-1), np.array([-1], np.int8)),
-    ((ctypes.c_bool * 2)(1, 0), np.array([True, False])), ((ctypes.c_char * 3)(*b"abc"), np.frombuffer(b"abc", np.uint8)),
-    (ctypes.create_string_buffer(b"ab"), np.frombuffer(b"ab\0", np.uint8)), ((ctypes.c_ubyte * 2)(1, 255), np.array([1, 255], np.uint8)),
-    (array.array("d", [1, 2]), np.array([1, 2.0])), (array.array("b", [-1]), np.array([-1], np.int8)), (array.array("Q", [2**64 - 1]), np.array([2**64 - 1], np.uint64)),
-    (memoryview(b"abcd").cast("c"), np.frombuffer(b"abcd", np.uint8)), (memoryview(b"abcd")[::2], np.frombuffer(b"ac", np.uint8)),
-    (memoryview(b"abcd").cast("B", (2, 2)), np.frombuffer(b"abcd", np.uint8).reshape(2, 2)), (memoryview(np.ones((2, 2))).toreadonly(), np.ones((2, 2))),
+    ((ctypes.c_double * 2)(1, 2), np.array([1, 2.0])), (ctypes.c_double(1.5), np.array(1.5)),
+    (((ctypes.c_int16 * 2) * 3)(), np.zeros((3, 2), np.int16)), ((ctypes.c_int32.__ctype_be__ * 2)(1, 2),
+                                                                 np.array([1, 2], np.int32)),
+    ((ctypes.c_byte * 1)(-1), np.array([-1], np.int8)), ((ctypes.c_bool * 2)(1, 0), np.array([True, False])),
+    ((ctypes.c_char * 3)(*b"abc"), np.frombuffer(b"abc", np.uint8)), (ctypes.create_string_buffer(b"ab"),
+                                                                      np.frombuffer(b"ab\0", np.uint8)),
+    ((ctypes.c_ubyte * 2)(1, 255), np.array([1, 255], np.uint8)), (array.array("d", [1, 2]), np.array([1, 2.0])),
+    (array.array("b", [-1]), np.array([-1], np.int8)), (array.array("Q", [2**64 - 1]),
+                                                        np.array([2**64 - 1], np.uint64)),
+    (memoryview(b"abcd").cast("c"), np.frombuffer(b"abcd", np.uint8)),
+    (memoryview(b"abcd")[::2], np.frombuffer(b"ac", np.uint8)), (memoryview(b"abcd").cast("B", (2, 2)),
+                                                                 np.frombuffer(b"abcd", np.uint8).reshape(2, 2)),
+    (memoryview(np.ones((2, 2))).toreadonly(), np.ones((2, 2))),
 ], ids=lambda x: str(x).partition(" at 0x")[0][:50])
 def test_a_buffer(c, source, wanted):
     c.put("x", source)
@@ -165,7 +181,8 @@ def test_a_buffer(c, source, wanted):
 
 def test_bytes_of_a_buffer_are_elements(c):
     values = np.arange(3, dtype=np.float32)
-    for source in ((ctypes.c_ubyte * 12)(*values.tobytes()), (ctypes.c_char * 12)(*values.tobytes()), memoryview(values.tobytes()).cast("c")):
+    for source in ((ctypes.c_ubyte * 12)(*values.tobytes()), (ctypes.c_char * 12)(*values.tobytes()),
+                   memoryview(values.tobytes()).cast("c")):
         c.put("x", source, dtype="float32")
         assert c.get("x").tolist() == [0, 1, 2]
         c.put("x", source, slice=np.s_[:])
@@ -173,15 +190,16 @@ def test_bytes_of_a_buffer_are_elements(c):
         assert c.get("x").tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("source", [(Record * 2)(), Record(), (ctypes.c_void_p * 1)(), ctypes.pointer(ctypes.c_double(1)), (ctypes.c_wchar * 2)(),
-                                    array.array("u", "ab"), (ctypes.c_longdouble * 1)()], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("source", [(Record * 2)(), Record(), (ctypes.c_void_p * 1)(),
+                                    ctypes.pointer(ctypes.c_double(1)), (ctypes.c_wchar * 2)(), array.array("u", "ab"),
+                                    (ctypes.c_longdouble * 1)()], ids=lambda x: type(x).__name__)
 def test_a_buffer_of_something_else(c, source):
     with pytest.raises(gpubuf.BadType, match="cannot be stored|makes no array"):
         c.put("x", source)
     assert list(c) == []
 
 
-# --- libraries ------------------------------------------------------------------------------------------------------------
+# --- libraries --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("error")

@@ -1,4 +1,5 @@
-"""Repetition in the Python client: what the daemon says may succeed later, and transfers over connections that break."""
+"""Repetition in the Python client: what the daemon says may succeed later, and transfers over connections that
+break."""
 import socket
 import threading
 
@@ -14,8 +15,8 @@ BIG = 13 << 20
 
 
 class Breaking:
-    """A proxy in front of a daemon. up, down: bytes to the daemon and from it after which a connection breaks, one for each connection to
-    come; None: it does not break."""
+    """A proxy in front of a daemon. up, down: bytes to the daemon and from it after which a connection breaks, one for
+    each connection to come; None: it does not break."""
 
     def __init__(self, address):
         self.address, self.up, self.down, self.connections = address, [], [], 0
@@ -149,7 +150,8 @@ def test_what_was_carried_out_is_not_repeated(c, proxy):
 
 
 def test_a_conditional_upload_is_not_repeated(c, proxy):
-    """Its answer is lost, and it may have been carried out: the repetition would be refused for what the first one did."""
+    """Its answer is lost, and it may have been carried out: the repetition would be refused for what the first one
+    did."""
     proxy.down = [20, None]
     with pytest.raises((gpubuf.Unreachable, gpubuf.BrokenAnswer)):
         c.put("x", np.zeros(5), if_none_match="*")
@@ -164,7 +166,7 @@ def test_without_retries(proxy, session, slept):
         assert slept == [] and c.list() == []
 
 
-# --- errors that name a time --------------------------------------------------------------------------------------------
+# --- errors that name a time ------------------------------------------------------------------------------------------
 
 
 class Answers:
@@ -187,14 +189,17 @@ def asked(c, monkeypatch, *errors):
 
 
 def test_the_daemons_time_is_kept(c, slept, monkeypatch):
-    answers = asked(c, monkeypatch, gpubuf.TooManyRequests("rate", retry_after=7), gpubuf.Saturated("full"), gpubuf.Draining("ends"))
+    answers = asked(c, monkeypatch, gpubuf.TooManyRequests("rate", retry_after=7), gpubuf.Saturated("full"),
+                    gpubuf.Draining("ends"))
     with pytest.raises(gpubuf.BufferNotFound):
         c.fill("x", 1)
-    assert slept[0] == 7 and 0 < slept[1] <= 0.2 < slept[2] * 2 <= 0.8 and len(set(answers.keys)) == 1 and answers.keys[0]
+    assert (slept[0] == 7 and 0 < slept[1] <= 0.2 < slept[2] * 2 <= 0.8 and len(set(answers.keys)) == 1
+            and answers.keys[0])
 
 
-@pytest.mark.parametrize("error", [gpubuf.QuotaExceeded("q", problem={"retryable": False}), gpubuf.TimedOut("t"), gpubuf.InvalidName("n"),
-                                   gpubuf.TlsFailed("t"), gpubuf.Closed("c")], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", [gpubuf.QuotaExceeded("q", problem={"retryable": False}), gpubuf.TimedOut("t"),
+                                   gpubuf.InvalidName("n"), gpubuf.TlsFailed("t"), gpubuf.Closed("c")],
+                         ids=lambda e: type(e).__name__)
 def test_what_is_not_repeated(c, slept, monkeypatch, error):
     asked(c, monkeypatch, error)
     with pytest.raises(type(error)):

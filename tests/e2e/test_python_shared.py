@@ -47,7 +47,8 @@ class Other:
     def __init__(self, c):
         loop = "for line in sys.stdin:\n    exec(line)\n    print('done', flush=True)\n"
         program = self.SETUP + f"c = gpubuf.Client(socket={c._socket!r}, session={c.session!r})\n{loop}"
-        self.process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
 
     def run(self, line):
         self.process.stdin.write(line + "\n")
@@ -69,7 +70,7 @@ def other(c):
     process.end()
 
 
-# --- one memory ---------------------------------------------------------------------------------------------------------
+# --- one memory -------------------------------------------------------------------------------------------------------
 
 
 def test_the_very_bytes(c, kind):
@@ -80,8 +81,10 @@ def test_the_very_bytes(c, kind):
         assert np.asarray(m).tobytes() == array.tobytes() and not np.asarray(m).flags.writeable
         assert c.info("x")["leases"] == 1
         lease = c.leases.list()[-1]
-        assert (lease["lease"], lease["buffer"], lease["pid"], lease["uid"], lease["mode"]) == (m.lease, "x", os.getpid(), os.getuid(), "read")
-        assert {p["way"] for p in m.passed_over} == {"vmm", "pool", "legacy"} and all(p["reason"] for p in m.passed_over)
+        assert (lease["lease"], lease["buffer"], lease["pid"], lease["uid"],
+                lease["mode"]) == (m.lease, "x", os.getpid(), os.getuid(), "read")
+        assert {p["way"] for p in m.passed_over} == {"vmm", "pool",
+                                                     "legacy"} and all(p["reason"] for p in m.passed_over)
     assert c.info("x")["leases"] == 0 and not m.alive
 
 
@@ -112,7 +115,8 @@ def test_a_killed_writer_leaves_the_buffer(c, kind, other):
     with pytest.raises(gpubuf.Mapped) as e:
         c.fill("x", 1, in_place=True)
     holder = e.value.holders[0]
-    assert holder["pid"] == other.process.pid and holder["mode"] == "write" and holder["uid"] == os.getuid() and holder["since"]
+    assert (holder["pid"] == other.process.pid and holder["mode"] == "write" and holder["uid"] == os.getuid()
+            and holder["since"])
     other.end()
     assert quiet(c)
     assert c.get("x").tolist() == [5] * 500 + [0] * 500 and c.info("x")["leases"] == 0
@@ -121,7 +125,8 @@ def test_a_killed_writer_leaves_the_buffer(c, kind, other):
 
 
 def test_importers_killed_at_any_moment(c):
-    """Forked processes that map and unmap in a loop are killed at any point: no lease is left, and the bytes are intact."""
+    """Forked processes that map and unmap in a loop are killed at any point: no lease is left, and the bytes are
+    intact."""
     c.put("x", payload(8192), kind="pageable")
     with gpubuf.Client(socket=c._socket, session=c.session) as unix:
         for turn in range(10):
@@ -174,7 +179,7 @@ def test_torch_writes_curl_reads(daemon, c, kind, tmp_path):
     assert quiet(c)
 
 
-# --- rules --------------------------------------------------------------------------------------------------------------
+# --- rules ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_slab(c, kind):
@@ -286,7 +291,8 @@ def test_exports(start, simulated):
     with client_of(d, unix=True) as c:
         c.put("x", payload(100), kind="ipc")
         given = c.export("x", ttl=3600, wait=5)
-        assert len(given["raw_handle"]["b64"]) == 88 and given["byte_size"] == 100 and c.leases.get(given["lease"])["pid"] == 0
+        assert (len(given["raw_handle"]["b64"]) == 88 and given["byte_size"] == 100
+                and c.leases.get(given["lease"])["pid"] == 0)
         with pytest.raises(gpubuf.Mapped):
             c.delete("x")
         c.leases.end(given)
@@ -353,13 +359,15 @@ def test_an_idle_lease_lasts(start):
 
 def test_who_may_map(start, tmp_path):
     """Rights to map are separate from those to read and write."""
-    scopes = {"read": "read", "write": "read,write", "map": "map", "both": "read,map", "map-write": "map-write", "admin": "admin"}
+    scopes = {"read": "read", "write": "read,write", "map": "map", "both": "read,map", "map-write": "map-write",
+              "admin": "admin"}
     secrets = {name: token(tmp_path, "add", name, "--scope", scope) for name, scope in scopes.items()}
     d = start(state=str(tmp_path))
     clients = {name: client_of(d, token=secret) for name, secret in secrets.items()}
     try:
         clients["admin"].put("x", payload(100), kind="pageable")
-        may = {"read": (), "write": (), "map": ("read",), "both": ("read",), "map-write": ("read", "write"), "admin": ("read", "write")}
+        may = {"read": (), "write": (), "map": ("read",), "both": ("read",), "map-write": ("read", "write"),
+               "admin": ("read", "write")}
         for name, c in clients.items():
             for mode in ("read", "write"):
                 if mode in may[name]:

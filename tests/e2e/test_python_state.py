@@ -88,7 +88,8 @@ def test_what_is_no_state_dict(c):
 
     with pytest.raises(gpubuf.BadType, match=r"give Module.state_dict\(\)"):
         c.put_state_dict(Module())
-    for wrong in (lambda: c.put_state_dict([np.zeros(1)]), lambda: c.put_state_dict({1: np.zeros(1)}), lambda: c.get_state_dict(prefix=3, out={})):
+    for wrong in (lambda: c.put_state_dict([np.zeros(1)]), lambda: c.put_state_dict({1: np.zeros(1)}),
+                  lambda: c.get_state_dict(prefix=3, out={})):
         with pytest.raises(gpubuf.BadType):
             wrong()
 
@@ -128,7 +129,8 @@ def test_the_first_error_ends_it():
 
 def test_a_module_of_torch(c, torch):
     torch.manual_seed(1)
-    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Conv2d(1, 2, 3)).to(memory_format=torch.channels_last)
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4),
+                                 torch.nn.Conv2d(1, 2, 3)).to(memory_format=torch.channels_last)
     for kind in (torch.float32, torch.bfloat16, torch.float16):
         state = {name: t.to(kind) if t.is_floating_point() else t for name, t in module.state_dict().items()}
         c.put_state_dict(state, prefix="net.")

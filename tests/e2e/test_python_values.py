@@ -1,4 +1,5 @@
-"""What the Python client sends: types by every name, numbers that are converted, arrays that are not, slices that fit, and fills."""
+"""What the Python client sends: types by every name, numbers that are converted, arrays that are not, slices that fit,
+and fills."""
 import mmap
 
 import numpy as np
@@ -21,10 +22,11 @@ def same(got, wanted):
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape) and (got == wanted).all(), got
 
 
-# --- names of types -----------------------------------------------------------------------------------------------------
+# --- names of types ---------------------------------------------------------------------------------------------------
 
 
-NAMES = ["float32", "f4", "<f4", "single", "F32", "torch.float32", "torch.float", np.float32, np.dtype("float32"), np.dtype("<f4")]
+NAMES = ["float32", "f4", "<f4", "single", "F32", "torch.float32", "torch.float", np.float32, np.dtype("float32"),
+         np.dtype("<f4")]
 
 
 @pytest.mark.parametrize("dtype", NAMES, ids=str)
@@ -39,16 +41,18 @@ def test_every_name_of_a_type(c, dtype):
 
 
 @pytest.mark.parametrize("dtype, name", [
-    ("float", "float64"), ("double", "float64"), ("half", "float16"), ("int", "int64"), ("?", "bool"), ("U8", "uint8"), ("I8", "int8"),
-    ("i8", "int64"), ("BF16", "bfloat16"), ("F8_E4M3", "float8_e4m3fn"), ("torch.long", "int64"), ("torch.double", "float64"), (float, "float64"),
-    (int, "int64"), (bool, "bool"), (complex, "complex128"), (np.uint8, "uint8"), (ml_dtypes.bfloat16, "bfloat16"),
-    (np.dtype(ml_dtypes.float8_e5m2), "float8_e5m2"), *((name, name) for name in (*_dtypes.NUMPY, *_dtypes.OTHERS)),
+    ("float", "float64"), ("double", "float64"), ("half", "float16"), ("int", "int64"), ("?", "bool"), ("U8", "uint8"),
+    ("I8", "int8"), ("i8", "int64"), ("BF16", "bfloat16"), ("F8_E4M3", "float8_e4m3fn"), ("torch.long", "int64"),
+    ("torch.double", "float64"), (float, "float64"), (int, "int64"), (bool, "bool"), (complex, "complex128"),
+    (np.uint8, "uint8"), (ml_dtypes.bfloat16, "bfloat16"), (np.dtype(ml_dtypes.float8_e5m2), "float8_e5m2"),
+    *((name, name) for name in (*_dtypes.NUMPY, *_dtypes.OTHERS)),
 ], ids=str)
 def test_names_of_numpy_torch_and_safetensors(dtype, name):
     assert _dtypes.name_of(dtype) == name
 
 
-@pytest.mark.parametrize("dtype", ["red", "", "U1", "f4,i4", "torch.red", "torch.f4", "O", object, np.str_, 3, ["float32"], np.dtype("U3"), "M8[s]"], ids=str)
+@pytest.mark.parametrize("dtype", ["red", "", "U1", "f4,i4", "torch.red", "torch.f4", "O", object, np.str_, 3,
+                                   ["float32"], np.dtype("U3"), "M8[s]"], ids=str)
 def test_what_is_no_type(c, dtype):
     with pytest.raises(gpubuf.BadType):
         c.put("x", bytes(8), dtype=dtype)
@@ -62,10 +66,11 @@ def test_big_endian_is_no_type_of_a_buffer():
 
 def test_types_of_torch():
     torch = optional("torch")
-    assert [_dtypes.name_of(dtype) for dtype in (torch.float32, torch.bfloat16, torch.long)] == ["float32", "bfloat16", "int64"]
+    assert [_dtypes.name_of(dtype) for dtype in (torch.float32, torch.bfloat16, torch.long)] == ["float32", "bfloat16",
+                                                                                                 "int64"]
 
 
-# --- what is put --------------------------------------------------------------------------------------------------------
+# --- what is put ------------------------------------------------------------------------------------------------------
 
 
 def test_numbers_are_converted(c):
@@ -81,8 +86,9 @@ def test_numbers_are_converted(c):
     same(c.get("l"), np.array([1 + 2j, float("inf")], np.complex64))
 
 
-@pytest.mark.parametrize("numbers, dtype", [([1, 300], "uint8"), ([-1], "uint64"), ([1.5], "int32"), ([float("nan")], "int8"), ([2], "bool"),
-                                            ([1e6], "float16"), ([1e6], "float8_e4m3fn"), ([1j], "float32")])
+@pytest.mark.parametrize("numbers, dtype", [([1, 300], "uint8"), ([-1], "uint64"), ([1.5], "int32"),
+                                            ([float("nan")], "int8"), ([2], "bool"), ([1e6], "float16"),
+                                            ([1e6], "float8_e4m3fn"), ([1j], "float32")])
 def test_numbers_that_do_not_fit(c, numbers, dtype):
     with pytest.raises(gpubuf.BadArgument, match=f"fit {dtype}"):
         c.put("l", numbers, dtype=dtype)
@@ -90,7 +96,8 @@ def test_numbers_that_do_not_fit(c, numbers, dtype):
 
 
 def test_an_array_is_not_reinterpreted(c):
-    for array in (np.ones((2, 3)), np.ones(4, np.int32), np.array([1, 2, 3, 4], np.uint8), np.float64(1), memoryview(np.ones(3))):
+    for array in (np.ones((2, 3)), np.ones(4, np.int32), np.array([1, 2, 3, 4], np.uint8), np.float64(1),
+                  memoryview(np.ones(3))):
         with pytest.raises(gpubuf.BadArgument, match=r"array is of .*dtype says float32.*astype\('float32'\)"):
             c.put("l", array, dtype="float32")
     assert "l" not in c
@@ -116,7 +123,7 @@ def test_a_tensor_of_torch_is_not_reinterpreted(c):
         c.put("x", torch.ones(3), dtype="float16")
 
 
-# --- parts of a buffer --------------------------------------------------------------------------------------------------
+# --- parts of a buffer ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -127,8 +134,9 @@ def w(c):
 
 
 @pytest.mark.parametrize("key, value", [
-    (np.s_[0:1], np.full((1, 3), 7, np.float32)), (np.s_[0], np.full((1, 3), 7, np.float32)), ("0:1,:", [7, 8, 9]), ("...,1", [[7], [8]]),
-    (np.s_[1, 2], 5), (np.s_[1, 2], [5]), (np.s_[:, ::2], np.array([[1, 2], [3, 4]], np.float32)), ("-1", (1, 2, 3.5))], ids=str)
+    (np.s_[0:1], np.full((1, 3), 7, np.float32)), (np.s_[0], np.full((1, 3), 7, np.float32)), ("0:1,:", [7, 8, 9]),
+    ("...,1", [[7], [8]]), (np.s_[1, 2], 5), (np.s_[1, 2], [5]),
+    (np.s_[:, ::2], np.array([[1, 2], [3, 4]], np.float32)), ("-1", (1, 2, 3.5))], ids=str)
 def test_a_slice_takes_elements_of_the_buffer(c, w, key, value):
     assert c.put("w", value, slice=key)["generation"] == 2
     key = {"0:1,:": np.s_[0:1], "...,1": np.s_[..., 1], "-1": np.s_[-1]}.get(key, key) if isinstance(key, str) else key
@@ -138,8 +146,10 @@ def test_a_slice_takes_elements_of_the_buffer(c, w, key, value):
 
 @pytest.mark.parametrize("key, value, said", [
     (np.s_[0:1], np.ones((1, 3), np.int32), 'of int32, and the buffer "w" of float32.*astype'),
-    (np.s_[0:1], np.ones((1, 3)), "of float64, and the buffer"), (np.s_[0:1], np.ones(12, np.uint8), "of uint8, and the buffer"),
-    (np.s_[:], np.ones((3, 2), np.float32), r'slice of "w" has the shape \(2, 3\) of float32, and what is put \(3, 2\)'),
+    (np.s_[0:1], np.ones((1, 3)), "of float64, and the buffer"), (np.s_[0:1], np.ones(12, np.uint8),
+                                                                  "of uint8, and the buffer"),
+    (np.s_[:], np.ones((3, 2), np.float32),
+     r'slice of "w" has the shape \(2, 3\) of float32, and what is put \(3, 2\)'),
     (np.s_[:], np.ones(6, np.float32), r"and what is put \(6,\)"), (np.s_[0:1], 5, r"and what is put \(\)"),
     ("0:1", [1, 2], r"and what is put \(2,\)"), (np.s_[0:1], b"123", "the slice has 12 bytes")], ids=str)
 def test_a_slice_takes_nothing_else(c, w, key, value, said):
@@ -172,11 +182,13 @@ def test_an_offset_takes_bytes(c, w):
     same(c.get("w"), w)
 
 
-# --- fills --------------------------------------------------------------------------------------------------------------
+# --- fills ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype, value", [("float32", 1.0), ("float32", np.float32(2.5)), ("float32", np.int64(3)), ("float16", -1.5), ("float64", 0.1),
-                                          ("int32", 7.0), ("uint64", np.uint64(2**64 - 1)), ("bool", True), ("complex64", 1 - 2j)], ids=str)
+@pytest.mark.parametrize("dtype, value", [("float32", 1.0), ("float32", np.float32(2.5)), ("float32", np.int64(3)),
+                                          ("float16", -1.5), ("float64", 0.1), ("int32", 7.0),
+                                          ("uint64", np.uint64(2**64 - 1)), ("bool", True), ("complex64", 1 - 2j)],
+                         ids=str)
 def test_a_fill_with_an_element(c, dtype, value):
     c.create("x", dtype=dtype, shape=(2, 3))
     c.fill("x", value)
@@ -196,8 +208,9 @@ def test_a_fill_with_bytes(c):
 def test_a_fill_that_is_wrong(c):
     c.create("x", dtype="int8", shape=4)
     c.create("z", dtype="complex128", shape=4)
-    for name, value, more, said in (("x", 1.5, {}, "do not fit int8"), ("x", 1e9, {}, "do not fit int8"), ("x", 1.0, {"width": 4}, "width is the bytes"),
-                                    ("z", 1j, {}, "16 bytes"), ("x", [1], {}, "not a list")):
+    for name, value, more, said in (("x", 1.5, {}, "do not fit int8"), ("x", 1e9, {}, "do not fit int8"),
+                                    ("x", 1.0, {"width": 4}, "width is the bytes"), ("z", 1j, {}, "16 bytes"),
+                                    ("x", [1], {}, "not a list")):
         with pytest.raises(gpubuf.BadCall, match=said):
             c.fill(name, value, **more)
     assert c.get("x", raw=True) == bytes(4)

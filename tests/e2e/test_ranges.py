@@ -41,8 +41,8 @@ def test_beyond(daemon, path, value):
     assert r.headers["Content-Range"] == f"bytes */{SIZE}"
 
 
-@pytest.mark.parametrize("value", ["bytes=5-2", "bytes=a-b", "lines=1-2", "bytes=", "bytes=-", "bytes=0-1,5-4", "bytes=,", "bytes 0-1",
-                                   "bytes=" + ",".join(f"{i}-{i}" for i in range(0, 130, 2))])
+@pytest.mark.parametrize("value", ["bytes=5-2", "bytes=a-b", "lines=1-2", "bytes=", "bytes=-", "bytes=0-1,5-4",
+                                   "bytes=,", "bytes 0-1", "bytes=" + ",".join(f"{i}-{i}" for i in range(0, 130, 2))])
 def test_what_is_no_range_gives_the_whole(daemon, path, value):
     r = daemon.ask("GET", path, None, {"Range": value}).expect(200)
     assert r.body == DATA_BYTES and "Content-Range" not in r.headers
@@ -139,7 +139,7 @@ def test_several_ranges_by_requests(daemon, path):
     assert bodies == [DATA_BYTES[1:3], DATA_BYTES[9:13]]
 
 
-# --- bytes at an offset ------------------------------------------------------------------------------------------------------
+# --- bytes at an offset -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("query, first, end", [
@@ -159,8 +159,9 @@ def test_bytes_at_an_offset(daemon, path, query, first, end):
 
 
 @pytest.mark.parametrize("query, numbers", [
-    (f"offset={SIZE + 1}", [SIZE + 1, SIZE]), (f"length={SIZE + 1}", [SIZE + 1, SIZE]), (f"offset=1&length={SIZE}", [1, SIZE]),
-    ("offset=9223372036854775807", [2**63 - 1, SIZE]), ("offset=9&length=9223372036854775807", [2**63 - 1, 9, SIZE]),
+    (f"offset={SIZE + 1}", [SIZE + 1, SIZE]), (f"length={SIZE + 1}", [SIZE + 1, SIZE]),
+    (f"offset=1&length={SIZE}", [1, SIZE]), ("offset=9223372036854775807", [2**63 - 1, SIZE]),
+    ("offset=9&length=9223372036854775807", [2**63 - 1, 9, SIZE]),
 ])
 def test_bytes_beyond_the_end(daemon, path, query, numbers):
     r = daemon.ask("GET", f"{path}?{query}")
@@ -179,7 +180,8 @@ def test_offsets_that_are_refused(daemon, path, query, headers, word):
 
 def test_bytes_at_an_offset_are_no_npy(daemon, path):
     daemon.ask("GET", path + "?offset=1", None, {"Accept": "application/x-npy"}).problem(406, "not_acceptable")
-    assert daemon.ask("GET", path + "?offset=1", None, {"Accept": "application/x-npy, */*;q=0.1"}).expect(200).body == DATA_BYTES[1:]
+    assert (daemon.ask("GET", path + "?offset=1", None, {"Accept": "application/x-npy, */*;q=0.1"}).expect(200).body
+            == DATA_BYTES[1:])
 
 
 def test_nothing_can_be_cut_from_nothing(daemon, session):

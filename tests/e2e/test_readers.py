@@ -35,7 +35,8 @@ def begin(d, write):
 @contextlib.contextmanager
 def appending(d, path, write, unix):
     """A request that has sent half of its bytes, which the daemon has received."""
-    lines = ["Authorization: Bearer " + write, f"Content-Length: {SIZE}", "Upload-Offset: 0", *(f"{k}: {v}" for k, v in ENDS.items())]
+    lines = ["Authorization: Bearer " + write, f"Content-Length: {SIZE}", "Upload-Offset: 0",
+             *(f"{k}: {v}" for k, v in ENDS.items())]
     with contextlib.closing(d.raw(unix=unix)) as r:
         r.request("PATCH", path, lines, b"a" * (SIZE // 2))
         until("it appends", lambda: d.ask("GET", path, token=write).expect(200).json()["running"] == 1)
@@ -77,10 +78,12 @@ def test_a_reader_takes_no_place_of_operations(two, backend):
     mine = []
     for name in "xy":
         d.ask("PUT", DATA.format("default", name), b"12345678", token=write).expect(201)
-        r = d.ask("POST", f"{S}/buffers/{name}/fill", {"pattern": 1, "in_place": True}, {"Prefer": "respond-async"}, token=write)
+        r = d.ask("POST", f"{S}/buffers/{name}/fill", {"pattern": 1, "in_place": True}, {"Prefer": "respond-async"},
+                  token=write)
         mine.append(r.expect(202).json()["id"])
     done = "/v1/operations/"
-    until("they have ended", lambda: all(d.ask("GET", done + x, token=read).json()["state"] in ("done", "failed") for x in mine))
+    until("they have ended", lambda: all(d.ask("GET", done + x, token=read).json()["state"] in ("done", "failed")
+                                         for x in mine))
     with contextlib.closing(d.client(read)) as reader:
         left = []
         for _ in range(500):

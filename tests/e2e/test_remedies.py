@@ -21,7 +21,8 @@ def tls(start, tmp_path):
     made = Authority(tmp_path / "tls", "--name", "cam.lab", "--client", "ci")
     secret = token(tmp_path / "state", "add", "w", "--scope", "write,map")
     cert, key = made.signed("cam", "20200101000000Z", "20900101000000Z",
-                            "basicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\nsubjectAltName=DNS:cam.lab,IP:127.0.0.1")
+                            "basicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n"
+                            "subjectAltName=DNS:cam.lab,IP:127.0.0.1")
     d = start("--tls-listen", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key, state=str(tmp_path / "state"))
     d.port = next(a for a in d.addresses if a.startswith("tls:")).rsplit(":", 1)[1]
     d.authority, d.secret, d.home = made, secret, str(tmp_path)
@@ -36,7 +37,7 @@ def doctor(tls, url, *args, given=True, **env):
     return found
 
 
-# --- the daemon is there, and is not spoken to ----------------------------------------------------------------------------
+# --- the daemon is there, and is not spoken to ------------------------------------------------------------------------
 
 
 def test_each_failure_has_its_own_remedy(tls):
@@ -45,13 +46,16 @@ def test_each_failure_has_its_own_remedy(tls):
     assert "certificate" in untrusted["daemon"]["remedy"] and "--cacert" in untrusted["certificate"]["remedy"]
     assert untrusted["certificate's names"]["ok"]
     wrong = doctor(tls, f"https://localhost:{tls.port}")
-    assert not wrong["certificate's names"]["ok"] and "localhost is not among them" in wrong["certificate's names"]["detail"]
-    assert "gpubufd tls renew --name" in wrong["certificate's names"]["remedy"] and "certificate" in wrong["daemon"]["remedy"]
+    assert (not wrong["certificate's names"]["ok"] and "localhost is not among them"
+            in wrong["certificate's names"]["detail"])
+    assert ("gpubufd tls renew --name" in wrong["certificate's names"]["remedy"]
+            and "certificate" in wrong["daemon"]["remedy"])
     assert "https://" in doctor(tls, f"http://127.0.0.1:{tls.port}")["daemon"]["remedy"]
     plain = doctor(tls, "https://127.0.0.1:{}".format(tls.tcp[1]))
     assert "http://" in plain["daemon"]["remedy"] and "http://" in plain["TLS"]["remedy"]
     for found in (untrusted, wrong, plain):
-        assert START not in found["daemon"]["remedy"] and found["daemon"]["detail"].count("https://") <= 2, found["daemon"]
+        assert (START not in found["daemon"]["remedy"] and found["daemon"]["detail"].count("https://")
+                <= 2), found["daemon"]
         assert not found["daemon"]["detail"].startswith("https://127.0.0.1:{}: https".format(tls.tcp[1]))
     assert doctor(tls, "http://127.0.0.1:1")["daemon"]["remedy"].startswith(START)
 
@@ -60,7 +64,8 @@ def test_another_host_name(tls, tmp_path):
     """By a proxy of HTTP that passes the name on: the daemon answers 421."""
     host = "http://127.0.0.1:{}".format(tls.tcp[1])
     found = doctor(tls, "http://cam.invalid", http_proxy=host, given=False)
-    assert found["daemon"]["detail"].startswith("http://cam.invalid: ") and "--host-name" in found["daemon"]["remedy"], found
+    assert (found["daemon"]["detail"].startswith("http://cam.invalid: ")
+            and "--host-name" in found["daemon"]["remedy"]), found
     said = Cli("http://cam.invalid", http_proxy=host)("ls").expect(FAILED)
     assert "--host-name" in said.err
 
@@ -92,18 +97,20 @@ def test_a_socket_that_was_not_asked_for_is_no_failure(tls):
 def test_the_days_are_those_of_tls_show(start, tmp_path):
     from tls_servers import gpubufd_tls
     made = Authority(tmp_path / "tls")
-    d = start("--tls-listen", "127.0.0.1:0", "--tls-cert", made.server[0], "--tls-key", made.server[1], listen=("--listen", "none"))
+    d = start("--tls-listen", "127.0.0.1:0", "--tls-cert", made.server[0], "--tls-key", made.server[1],
+              listen=("--listen", "none"))
     said = Cli("https://127.0.0.1:{}".format(d.tcp[1]), GPUBUF_CACERT=made.ca)("--json", "doctor", "--socket", d.unix)
     end = next(c["detail"] for c in said.json() if c["check"] == "certificate's end")
     assert "825 days left" in end and "(825 days left)" in gpubufd_tls("show", made.server[0])
 
 
-# --- tokens ---------------------------------------------------------------------------------------------------------------
+# --- tokens -----------------------------------------------------------------------------------------------------------
 
 
 def test_tokens_that_are_in_force_and_may_not(start, tmp_path):
-    secrets = {"prefix": token(tmp_path, "add", "p", "--scope", "write,map", "--prefix", "a."), "map": token(tmp_path, "add", "m", "--scope", "map"),
-               "session": token(tmp_path, "add", "s", "--scope", "write,map", "--session", "mine")}
+    secrets = {"prefix": token(tmp_path, "add", "p", "--scope", "write,map", "--prefix", "a."),
+               "map": token(tmp_path, "add", "m", "--scope", "map"), "session": token(tmp_path, "add", "s", "--scope",
+                                                                                      "write,map", "--session", "mine")}
     d = start(state=str(tmp_path))
     for name, secret in secrets.items():
         said = Cli(d.url(""), GPUBUF_SOCKET=d.unix, GPUBUF_TOKEN=secret)("--json", "doctor")
@@ -136,8 +143,8 @@ def test_a_barred_address_is_not_asked_again(start, tmp_path):
 
 def test_a_wait_for_a_rate_is_not_the_daemons_time(start, tmp_path):
     secret = token(tmp_path, "add", "w", "--scope", "write,map")
-    d = start("--token-rate-requests", "1", "--token-burst-requests", "1", "--rate-requests", "1", "--burst-requests", "1", "--bound-local",
-              state=str(tmp_path))
+    d = start("--token-rate-requests", "1", "--token-burst-requests", "1", "--rate-requests", "1", "--burst-requests",
+              "1", "--bound-local", state=str(tmp_path))
     cli = Cli(d.url(""), GPUBUF_TOKEN=secret)
     said = until("it had to wait", lambda: (s := cli("-v", "doctor")).err.count("/livez -> 429") and s)
     line = next(line for line in said.out.splitlines() if line.startswith("ok  daemon"))
@@ -179,7 +186,7 @@ def test_a_token_that_ends_during_a_download(start, tmp_path):
     assert "the token ended while the answer came" in raised.value.detail and raised.value.status == 401
 
 
-# --- files, proxies, readers ----------------------------------------------------------------------------------------------
+# --- files, proxies, readers ------------------------------------------------------------------------------------------
 
 
 def test_a_certificate_without_its_key(tmp_path):
@@ -196,20 +203,27 @@ def test_a_proxy_that_bounds_bodies(start, tmp_path):
     port = free_port()
     folder = tmp_path / "nginx"
     folder.mkdir()
-    (folder / "conf").write_text(f"daemon off; master_process off; pid {folder}/pid; error_log {folder}/errors;\nevents {{}}\nhttp {{ access_log off;\n"
-                                 + "".join(f"{n}_temp_path {folder}/{n};" for n in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-                                 + f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://{d.tcp[0]}:{d.tcp[1]}; }} }} }}\n")
-    nginx = Process([program("nginx"), "-p", str(folder), "-c", str(folder / "conf"), "-e", str(folder / "errors")], [("127.0.0.1", port)])
+    (folder / "conf").write_text(f"daemon off; master_process off; pid {folder}/pid; error_log "
+                                 f"{folder}/errors;\nevents {{}}\nhttp {{ access_log off;\n"
+                                 + "".join(f"{n}_temp_path {folder}/{n};" for n in ("client_body", "proxy", "fastcgi",
+                                                                                    "uwsgi", "scgi"))
+                                 + f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass "
+                                 f"http://{d.tcp[0]}:{d.tcp[1]}; }} }} }}\n")
+    nginx = Process([program("nginx"), "-p", str(folder), "-c", str(folder / "conf"), "-e", str(folder / "errors")],
+                    [("127.0.0.1", port)])
     try:
         said = Cli(f"http://127.0.0.1:{port}")("put", "-", "x", "--raw", input=bytes(2 << 20))
-        assert said.status == FAILED and "client_max_body_size" in said.err and "behind this address" not in said.err, said.err
-        with gpubuf.Client(f"http://127.0.0.1:{port}") as client, pytest.raises(gpubuf.BodyTooLarge, match="client_max_body_size"):
+        assert (said.status == FAILED and "client_max_body_size" in said.err and "behind this address"
+                not in said.err), said.err
+        with gpubuf.Client(f"http://127.0.0.1:{port}") as client, pytest.raises(gpubuf.BodyTooLarge,
+                                                                                match="client_max_body_size"):
             client.put("x", bytes(2 << 20))
     finally:
         nginx.stop()
 
 
-@pytest.mark.parametrize("words", [["ls"], ["stats"], ["--json", "ls"], ["audit"], ["call", "GET", "/v1"], ["get", "x", "-"]])
+@pytest.mark.parametrize("words", [["ls"], ["stats"], ["--json", "ls"], ["audit"], ["call", "GET", "/v1"],
+                                   ["get", "x", "-"]])
 def test_a_reader_that_leaves(start, tmp_path, words):
     boss = token(tmp_path, "add", "boss", "--scope", "admin")
     d = start(state=str(tmp_path))
@@ -222,7 +236,8 @@ def test_a_reader_that_leaves(start, tmp_path, words):
     assert p.communicate(timeout=PATIENCE_S)[1] == b"" and p.returncode == UNREAD
     with open("/dev/full", "wb") as full:
         p = cli.start(*words, stdout=full)
-        assert b"cannot be written" in p.communicate(timeout=PATIENCE_S)[1] or words[0] == "get" and p.returncode == FAILED
+        assert (b"cannot be written" in p.communicate(timeout=PATIENCE_S)[1] or words[0] == "get"
+                and p.returncode == FAILED)
 
 
 def test_the_size_of_a_file_is_said_of_the_file(start, tmp_path):

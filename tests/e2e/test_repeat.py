@@ -149,8 +149,10 @@ def test_another_head(daemon, session, unix):
         h = repeating(r, target, 10)
         for other, body, status in [
                 (head(target, 11), payload(11), 200), (head(target, 10, "X-More: 1"), payload(10), 200),
-                (h.replace(b"localhost", b"Localhost"), payload(10), 200), (head(target + "?dtype=int16", 10), payload(10), 200),
-                (head(DATA.format(session, "y"), 10), payload(10), 201), (head("/v1", method="GET"), b"", 200), (h, payload(10), 200),
+                (h.replace(b"localhost", b"Localhost"), payload(10), 200),
+                (head(target + "?dtype=int16", 10), payload(10), 200), (head(DATA.format(session, "y"), 10),
+                                                                        payload(10), 201),
+                (head("/v1", method="GET"), b"", 200), (h, payload(10), 200),
                 (head("/v1/sessions/nowhere/buffers/x/data", 10), payload(10), 404)]:
             answer = r.send(other + body).reply()
             assert answer.status == status
@@ -264,7 +266,8 @@ def test_the_end_is_announced(daemon, session, unix):
             assert r.send(h + data).reply().status == 200 and r.ended()
     with daemon.raw(unix) as r:
         for i in range(4):
-            assert r.send(head(target, 10, "Connection: keep-alive", version="1.0") + payload(10, seed=i)).reply().status == 200
+            assert r.send(head(target, 10, "Connection: keep-alive", version="1.0")
+                          + payload(10, seed=i)).reply().status == 200
         uploaded(daemon, session, "x", payload(10, seed=3))
 
 
@@ -281,7 +284,8 @@ def test_chunked(daemon, session, unix):
 
 def test_formats(daemon, session, unix):
     """Of the same length, but the header inside the body differs."""
-    arrays = [values.array_of(dtype, shape) for dtype, shape in (("int32", (4, 6)), ("uint32", (4, 6)), ("int32", (6, 4)), ("int16", (6, 8)))]
+    arrays = [values.array_of(dtype, shape) for dtype, shape in (("int32", (4, 6)), ("uint32", (4, 6)),
+                                                                 ("int32", (6, 4)), ("int16", (6, 8)))]
     bodies = [values.npy(a) for a in arrays]
     assert len({len(b) for b in bodies}) == 1
     h = head(DATA.format(session, "x"), len(bodies[0]))
@@ -376,7 +380,8 @@ def test_counted(start):
 
     def requests():
         numbers = seen(d)
-        return {k: v for k, v in numbers.items() if "request" in k[0] and any(x == ("method", "PUT") for x in k[1]) and "bucket" not in k[0]}
+        return {k: v for k, v in numbers.items() if "request" in k[0] and any(x == ("method", "PUT") for x in k[1])
+                and "bucket" not in k[0]}
 
     with d.raw() as r:
         repeating(r, DATA.format("default", "x"), 10, times=50)

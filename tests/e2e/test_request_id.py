@@ -18,9 +18,10 @@ def asked(daemon, method, target, value=None, body=None, **headers):
 
 
 @pytest.mark.parametrize("method,target,status", [
-    ("GET", "/livez", 200), ("HEAD", "/livez", 200), ("GET", "/openapi.json", 200), ("GET", "/metrics", 200), ("GET", "/v1", 200),
-    ("GET", "/", 200), ("GET", "/v1/sessions/default", 200), ("POST", "/v1/sessions/default/sync", 204), ("GET", "/v1/sessions/none", 404),
-    ("DELETE", "/v1", 405), ("GET", "/none", 404), ("GET", "/v1?x=1", 400)])
+    ("GET", "/livez", 200), ("HEAD", "/livez", 200), ("GET", "/openapi.json", 200), ("GET", "/metrics", 200),
+    ("GET", "/v1", 200), ("GET", "/", 200), ("GET", "/v1/sessions/default", 200),
+    ("POST", "/v1/sessions/default/sync", 204), ("GET", "/v1/sessions/none", 404), ("DELETE", "/v1", 405),
+    ("GET", "/none", 404), ("GET", "/v1?x=1", 400)])
 def test_every_answer_has_one(daemon, method, target, status):
     first, second = asked(daemon, method, target), asked(daemon, method, target)
     assert first[0].status == second[0].status == status

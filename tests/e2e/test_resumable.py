@@ -1,4 +1,5 @@
-"""Uploads that resume after a lost connection: create, HEAD, append (draft-ietf-httpbis-resumable-upload, without 104)."""
+"""Uploads that resume after a lost connection: create, HEAD, append (draft-ietf-httpbis-resumable-upload, without
+104)."""
 import base64
 import hashlib
 import random
@@ -86,7 +87,8 @@ def test_the_whole_at_once_is_an_ordinary_upload(s):
     for method in ("PUT", "POST"):
         r = s.ask(method, f"buffers/{method}/data", data, {"Upload-Complete": "?1"}).expect(201)
         assert r.headers["ETag"] and s.data(method) == data
-    assert s.ask("POST", "buffers/PUT/data", data[1:], {"Upload-Complete": "?1"}).expect(200) and s.data("PUT") == data[1:]
+    assert (s.ask("POST", "buffers/PUT/data", data[1:], {"Upload-Complete": "?1"}).expect(200)
+            and s.data("PUT") == data[1:])
     s.ask("POST", "buffers/x/data", data).problem(400, "invalid_argument")
     until("it is given back", lambda: s.get("uploads")["items"] == [])
 
@@ -169,8 +171,8 @@ def test_offsets_and_lengths(s):
     p = problem(r, 409, "upload_offset_mismatch", "mismatching-upload-offset")
     assert (p["expected-offset"], p["provided-offset"]) == (5, 4)
     assert (r.headers["Upload-Offset"], r.headers["Upload-Complete"]) == ("5", "?0")
-    for body, complete, headers in ((b"x" * 96, False, {}), (b"x" * 94, True, {}), (b"x", False, {"Upload-Length": "101"}),
-                                    (b"", True, {})):
+    for body, complete, headers in ((b"x" * 96, False, {}), (b"x" * 94, True, {}),
+                                    (b"x", False, {"Upload-Length": "101"}), (b"", True, {})):
         problem(append(s, path, 5, body, complete, **headers), 400, "upload_length_mismatch",
                 "inconsistent-upload-length")
     for headers in ({"Content-Type": "application/octet-stream"}, {"Content-Encoding": "gzip"}):
@@ -239,7 +241,8 @@ def test_refusals_of_post(daemon, s):
     create(s, length=5, query="?format=raw", method="POST").problem(409, "buffer_busy")
     r.reset()
     until("it is given back", lambda: s.get("uploads")["items"] == [])
-    for said in ("?2", "1", "?0;X=1", "?0;x=", "?0,", "?0, ?1", "?0 ?1", '"?0"', "?01", "?0;x=1;", "?0 ;x", ""):  # never treated as complete
+    # never treated as complete
+    for said in ("?2", "1", "?0;X=1", "?0;x=", "?0,", "?0, ?1", "?0 ?1", '"?0"', "?01", "?0;x=1;", "?0 ;x", ""):
         for method in ("POST", "PUT"):
             s.ask(method, "buffers/x/data", b"12", {"Upload-Complete": said}).problem(400, "malformed_request")
     with daemon.raw() as r:  # on two lines, it is no item
@@ -258,10 +261,12 @@ def test_parameters_of_fields_are_ignored(daemon, s):
         h.update({"Upload-Offset": "20" + more, "Upload-Complete": "?1" + more, "Upload-Length": "100"})
         assert s.ask("PATCH", path, data[20:], h).status in (200, 201)
         assert s.data("x") == data
-        s.ask("PUT", "buffers/x/data", data, {"Upload-Complete": "?1" + more, "Upload-Length": "100" + more}).expect(200)
+        s.ask("PUT", "buffers/x/data", data, {"Upload-Complete": "?1" + more, "Upload-Length": "100"
+                                              + more}).expect(200)
     path = create(s, length=100).expect(201).headers["Location"]
-    for name, value in (("Upload-Offset", "0;"), ("Upload-Offset", "0.0"), ("Upload-Offset", "-1;x"), ("Upload-Offset", "0, 0"), ("Upload-Offset", "?0"),
-                        ("Upload-Length", "1" * 16), ("Upload-Length", "five"), ("Upload-Length", "100;x=(1)"), ("Upload-Complete", "0")):
+    for name, value in (("Upload-Offset", "0;"), ("Upload-Offset", "0.0"), ("Upload-Offset", "-1;x"),
+                        ("Upload-Offset", "0, 0"), ("Upload-Offset", "?0"), ("Upload-Length", "1" * 16),
+                        ("Upload-Length", "five"), ("Upload-Length", "100;x=(1)"), ("Upload-Complete", "0")):
         append(s, path, 0, b"x", **{name: value}).problem(400, "malformed_request")
     assert offset(s, path) == 0
 
@@ -322,8 +327,9 @@ def promise(*bodies):
 
 
 A = np.arange(3 * SLOT // 4, dtype="float32").reshape(3, -1)
-FORMS = {"npy": (npy(A), "", A.tobytes()), "raw": (payload(SIZE, 31), "?format=raw", None), "unsaid": (payload(SIZE, 32), "", None),
-         "shape": (A.tobytes(), "?dtype=float32&shape=3," + str(A.shape[1]), None), "short": (payload(8, 33), "", None)}
+FORMS = {"npy": (npy(A), "", A.tobytes()), "raw": (payload(SIZE, 31), "?format=raw", None),
+         "unsaid": (payload(SIZE, 32), "", None), "shape": (A.tobytes(), "?dtype=float32&shape=3," + str(A.shape[1]),
+                                                            None), "short": (payload(8, 33), "", None)}
 
 
 @pytest.mark.parametrize("form, told", [*((f, True) for f in FORMS), ("npy", False), ("shape", False)])
@@ -335,15 +341,19 @@ def test_bytes_with_another_digest_are_discarded(daemon, s, form, told):
         if cut:
             create(s, "none", data[:cut], query, length, **promise(data[:cut], b"!")).problem(400, "digest_mismatch")
             assert not [u for u in s.get("uploads")["items"] if u["state"] == "open"]
-        path = create(s, body=data[:cut], query=query, length=length, **(promise(data[:cut]) if cut else {})).expect(201).headers["Location"]
-        for rest, complete in ((data[cut:], True), (data[cut:], False), (data[cut:cut + 3], False), (data[cut:-1] + b"?", True)):
+        path = create(s, body=data[:cut], query=query, length=length,
+                      **(promise(data[:cut]) if cut else {})).expect(201).headers["Location"]
+        for rest, complete in ((data[cut:], True), (data[cut:], False), (data[cut:cut + 3], False),
+                               (data[cut:-1] + b"?", True)):
             append(s, path, cut, rest, complete, **promise(rest, b"!")).problem(400, "digest_mismatch")
-        assert append(s, path, cut, data[cut:cut + 1], **promise(data[cut:cut + 1])).expect(204).headers["Upload-Offset"] == str(cut + 1)
+        assert append(s, path, cut, data[cut:cut + 1],
+                      **promise(data[cut:cut + 1])).expect(204).headers["Upload-Offset"] == str(cut + 1)
         append(s, path, cut + 1, data[cut + 1:-1], **promise(b"!")).problem(400, "digest_mismatch")
         assert offset(s, path) == cut + 1
         append(s, path, cut + 1, data[cut + 1:], True, **promise(data[cut + 1:]))
         assert s.data("x") == (data if content is None else content)
-        assert s.meta("x")["crc32c"] == crc32c(s.data("x")) and s.meta("x")["dtype"] == ("float32" if form in ("npy", "shape") else "uint8")
+        assert (s.meta("x")["crc32c"] == crc32c(s.data("x")) and s.meta("x")["dtype"]
+                == ("float32" if form in ("npy", "shape") else "uint8"))
     until("nothing is held", lambda: s.get()["used_bytes"] == len(s.data("x")))
 
 
@@ -354,7 +364,8 @@ def test_bytes_that_are_not_compared_do_not_count(daemon, s):
     for sent in (1, 200, len(data) - 1):
         r = daemon.raw()
         r.request("PATCH", path, ["Content-Type: application/partial-upload", "Upload-Offset: 0", "Upload-Complete: ?0",
-                                  f"Content-Length: {len(data)}", "Content-Digest: " + promise(data)["Content-Digest"]], data[:sent])
+                                  f"Content-Length: {len(data)}", "Content-Digest: " + promise(data)["Content-Digest"]],
+                  data[:sent])
         until("it has begun", lambda: append(s, path, 5, b"").json()["code"] == "upload_busy")
         r.reset()
         assert offset(s, path) == 0
@@ -403,7 +414,8 @@ def test_chunked_appends(daemon, s):
 
 def test_conditions_hold_at_the_end(s):
     data = payload(1000, 6)
-    one, two = (create(s, body=data, length=1000, query="?format=raw", If_None_Match="*").expect(201).headers["Location"]
+    one, two = (create(s, body=data, length=1000, query="?format=raw",
+                       If_None_Match="*").expect(201).headers["Location"]
                 for _ in range(2))
     append(s, one, 1000, b"", complete=True).expect(201)
     r = append(s, two, 1000, b"", complete=True)
@@ -423,7 +435,8 @@ def test_quota_is_got_at_once_and_given_back(daemon, s):
     # Refused at the header, before the body.
     r = daemon.raw()
     r.request("PUT", DATA.format(s.name, "y") + "?format=raw",
-              ["Upload-Complete: ?0", f"Upload-Length: {SIZE + 1}", f"Content-Length: {SIZE + 1}", "Expect: 100-continue"])
+              ["Upload-Complete: ?0", f"Upload-Length: {SIZE + 1}", f"Content-Length: {SIZE + 1}",
+               "Expect: 100-continue"])
     assert r.head()[0] == 507
     r.close()
     until("it is given back", lambda: s.get("uploads")["items"] == [])
@@ -438,5 +451,6 @@ def test_it_ends_with_the_process_and_the_old_bytes_are_told_of(start, tmp_path)
     d.kill()
     d = start(state=state)
     assert d.ask("HEAD", path).status == 404
-    d.ask("PATCH", path, b"", {**PARTIAL, "Upload-Offset": "100", "Upload-Complete": "?0"}).problem(404, "upload_not_found")
+    d.ask("PATCH", path, b"", {**PARTIAL, "Upload-Offset": "100",
+                               "Upload-Complete": "?0"}).problem(404, "upload_not_found")
     assert d.meta("x")["bytes"] == 1000

@@ -1,5 +1,5 @@
-"""The reuse policies of pools, observed by the address that an allocation on another stream gets; failures of device calls for pools,
-copies and kinds of memory."""
+"""The reuse policies of pools, observed by the address that an allocation on another stream gets; failures of device
+calls for pools, copies and kinds of memory."""
 import http.client
 
 import pytest
@@ -48,7 +48,7 @@ def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
     stalled.close()
 
 
-# --- synchronizing --------------------------------------------------------------------------------------------------------------
+# --- synchronizing ----------------------------------------------------------------------------------------------------
 
 SYNCS = [("streams/a/sync", 200), ("sync", 204), ("/v1/devices/0/sync", 204)]
 
@@ -59,7 +59,8 @@ def freed(start, backend):
 
     def go(threshold):
         s = Session(start(*SMALL_SLOTS, spec=backend))
-        s.post("pools", {"name": "p", "release_threshold_bytes": threshold, "reuse": dict.fromkeys(POLICIES, False)}, 201)
+        s.post("pools", {"name": "p", "release_threshold_bytes": threshold, "reuse": dict.fromkeys(POLICIES, False)},
+               201)
         for stream in "ab":
             s.post("streams", {"name": stream}, 201)
         s.put("x", payload(MIB) * 40, "?pool=p&stream=a")
@@ -72,7 +73,8 @@ def freed(start, backend):
 
 @pytest.mark.parametrize("sync", [*SYNCS, None])
 def test_memory_freed_before_a_sync_is_for_every_stream(freed, sync):
-    """As after cudaStreamSynchronize or cudaDeviceSynchronize: no policy forbids it. Without a sync it is other memory."""
+    """As after cudaStreamSynchronize or cudaDeviceSynchronize: no policy forbids it. Without a sync it is other
+    memory."""
     s, address, reserved = freed(1 << 30)
     if sync:
         s.post(sync[0], None, sync[1])
@@ -89,7 +91,7 @@ def test_memory_above_the_threshold_is_back_when_a_sync_answers(freed, sync):
     assert s.get("pools/p")["reserved_bytes"] == 0
 
 
-# --- failing device calls ---------------------------------------------------------------------------------------------------
+# --- failing device calls ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -151,7 +153,8 @@ def test_a_stream_that_cannot_be_made(faulty):
 @pytest.mark.parametrize("rule", ["move", "place_fill", "event_record", "watch", "complete", "alloc", "event_elapsed"])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_write_that_fails(faulty, rule, in_place):
-    """The error is reported, the old bytes stay (in place: the buffer is partial), no resource leaks, and the next call works."""
+    """The error is reported, the old bytes stay (in place: the buffer is partial), no resource leaks, and the next call
+    works."""
     body = payload(3 * SLOT)
     for nth in range(1, 6):
         s = faulty(f"{rule}@{nth}=cudaErrorInvalidValue")
@@ -175,7 +178,8 @@ def test_a_write_that_fails(faulty, rule, in_place):
         s.daemon.stop()
 
 
-@pytest.mark.parametrize("rule", ["kind_alloc", "kind_free", "move", "copy", "complete", "watch", "prefetch", "attach", "attributes"])
+@pytest.mark.parametrize("rule", ["kind_alloc", "kind_free", "move", "copy", "complete", "watch", "prefetch", "attach",
+                                  "attributes"])
 def test_kinds_that_fail_once(faulty, rule):
     s = faulty(rule + "@1=cudaErrorInvalidValue")
     kinds = [k for k, v in s.get("/v1/devices/0")["kinds"].items() if v["supported"]]
@@ -211,9 +215,10 @@ def test_after_the_device_died(faulty, what):
     s.post("streams", {"name": "a"}, 201)
     s.ask("POST", "/v1/devices/0/sync")
     until("it is dead", lambda: s.daemon.ask("GET", "/readyz").status == 503)
-    for method, path, body in {"copy": [("POST", "buffers/y/copy", {"from": "x"})], "fill": [("POST", "buffers/x/fill", {"pattern": 1})],
-                               "sync": [("POST", "buffers/m/sync", {"to": "device"}), ("POST", "sync", None), ("POST", "streams/a/sync", None),
-                                        ("POST", "/v1/devices/0/sync", None)],
+    for method, path, body in {"copy": [("POST", "buffers/y/copy", {"from": "x"})],
+                               "fill": [("POST", "buffers/x/fill", {"pattern": 1})],
+                               "sync": [("POST", "buffers/m/sync", {"to": "device"}), ("POST", "sync", None),
+                                        ("POST", "streams/a/sync", None), ("POST", "/v1/devices/0/sync", None)],
                                "pool": [("POST", "pools", {"name": "p"}), ("POST", "pools/default/trim", None)],
                                "kind": [("POST", "buffers", {"name": "k", "bytes": 1, "kind": "pinned"})]}[what]:
         r = s.ask(method, path, body)

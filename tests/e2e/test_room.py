@@ -49,7 +49,8 @@ def test_more_than_fits(place, what):
     for i in range(12):
         put(s, f"b{i}", seed=i)
         assert s.get()["used_bytes"] <= 8 * MIB
-    assert states(s) == {f"b{i}": "stored" if i < 8 else "ready" for i in range(12)}, "what was used longest ago leaves first"
+    assert states(s) == {f"b{i}": "stored" if i < 8 else "ready"
+                         for i in range(12)}, "what was used longest ago leaves first"
     assert counts(s) == (8, 8)
     assert b'gpubufd_evictions_total{why="room"} 8\n' in s.daemon.ask("GET", "/metrics").body
     for i in range(12):
@@ -69,7 +70,8 @@ def test_what_is_larger_than_all_together(place):
     s.patch("", {"durability": "sync", "quota": {"bytes": 16 * MIB}})
     for i in range(4):
         put(s, f"b{i}", query="?pool=p")
-    assert s.ask("PUT", "buffers/more/data?pool=p", payload(9 * MIB)).problem(507, "out_of_memory")["limit_bytes"] == 8 * MIB
+    assert (s.ask("PUT", "buffers/more/data?pool=p", payload(9 * MIB)).problem(507, "out_of_memory")["limit_bytes"] == 8
+            * MIB)
     put(s, "stays", 4, "?pool=p&durability=none")
     assert list(states(s).values()).count("ready") == 3
     problem = s.ask("PUT", "buffers/more/data?pool=p", payload(6 * MIB)).problem(507, "out_of_memory")
@@ -170,7 +172,8 @@ def test_settings_survive(place, start):
 
 
 def test_the_water_marks(start, tmp_path):
-    s = Session(start("--disk-reserve", "0", "--min-resident-ms", "0", "--evict-high", "75", "--evict-low", "25", state=str(tmp_path)))
+    s = Session(start("--disk-reserve", "0", "--min-resident-ms", "0", "--evict-high", "75", "--evict-low", "25",
+                      state=str(tmp_path)))
     pool(s, 16)
     for i in range(7):
         put(s, f"b{i}", query="?pool=p&durability=sync")

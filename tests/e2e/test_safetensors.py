@@ -46,14 +46,18 @@ def test_every_way_to_say_it(daemon, session, how):
 
 
 GOOD = one("U8", (4,), b"abcd")
-TWICE = file_of(b'{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"x":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}}', b"abcd")
+TWICE = file_of(
+    b'{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"x":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}}',
+    b"abcd")
 HOLE = file_of(b'{"x":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}}', b"abcd")
-DAMAGED = {"a newline more": GOOD + b"\n", "a byte less": GOOD[:-1], "no data": GOOD[:-4], "another size": one("U8", (5,), b"abcd"),
-           "a tensor twice": TWICE, "a hole": HOLE, "half a header": GOOD[:20], "its brace alone": GOOD[:9], "its first name": GOOD[:11],
-           "longer than it is": struct.pack("<Q", 4000) + GOOD[8:], "shorter than it is": struct.pack("<Q", 30) + GOOD[8:],
-           "a zeroed header": GOOD[:14] + bytes(len(GOOD) - 14), "no tensor": file_of(b"{}"), "no tensor, spaces": file_of(b"{   }"),
-           "no tensor, metadata": file_of(b'{"__metadata__":{}}'), "an unknown type": GOOD.replace(b"U8", b"X8"),
-           "a size beyond 64 bits": file_of(b'{"x":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}}')}
+DAMAGED = {"a newline more": GOOD + b"\n", "a byte less": GOOD[:-1], "no data": GOOD[:-4],
+           "another size": one("U8", (5,), b"abcd"), "a tensor twice": TWICE, "a hole": HOLE,
+           "half a header": GOOD[:20], "its brace alone": GOOD[:9], "its first name": GOOD[:11], "longer than it is":
+           struct.pack("<Q", 4000) + GOOD[8:], "shorter than it is": struct.pack("<Q", 30) + GOOD[8:],
+           "a zeroed header": GOOD[:14] + bytes(len(GOOD) - 14), "no tensor": file_of(b"{}"),
+           "no tensor, spaces": file_of(b"{   }"), "no tensor, metadata": file_of(b'{"__metadata__":{}}'),
+           "an unknown type": GOOD.replace(b"U8", b"X8"), "a size beyond 64 bits":
+           file_of(b'{"x":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}}')}
 
 
 # PUT of /tensors takes a file of no tensor.
@@ -84,7 +88,8 @@ def test_a_damaged_file_is_refused_however_it_comes(daemon, session, what):
     for sent in (body, chunks(body)):
         refused(daemon.put("y", sent, session))
     assert "?format=raw" in refused(daemon.put("y", body, session))
-    refused(daemon.ask("PUT", f"/v1/sessions/{session}/tensors", body) if what not in SEVERAL else daemon.put("y", body, session))
+    refused(daemon.ask("PUT", f"/v1/sessions/{session}/tensors", body) if what not in SEVERAL
+            else daemon.put("y", body, session))
     assert daemon.data("x", session).body == b"abcd" and daemon.meta("x", session)["generation"] == 1
     daemon.data("y", session).problem(404, "buffer_not_found")
     daemon.put("x", body, session, "?format=raw").expect(200)
@@ -108,9 +113,9 @@ def test_a_damaged_file_that_is_appended(daemon, session, what):
 
 
 def test_what_only_looks_like_it_is_raw(daemon, session):
-    bodies = (struct.pack("<Q", 20) + b"{" + b"x" * 40, file_of(b"{" + b"x" * 100, payload(1000)), GOOD[:8], b"\x00" * 8 + b"[1]",
-              np.array([5, 8827, 7]).tobytes(), np.array([3, 0x7d7b]).tobytes(), b'message {"a":1}',
-              struct.pack("<Q", 1 << 40) + b'{"a":1}')
+    bodies = (struct.pack("<Q", 20) + b"{" + b"x" * 40, file_of(b"{" + b"x" * 100, payload(1000)), GOOD[:8],
+              b"\x00" * 8 + b"[1]", np.array([5, 8827, 7]).tobytes(), np.array([3, 0x7d7b]).tobytes(),
+              b'message {"a":1}', struct.pack("<Q", 1 << 40) + b'{"a":1}')
     for i, body in enumerate(bodies):
         made = daemon.put(f"x{i}", body, session).expect(201).json()
         assert (made["dtype"], made["bytes"]) == ("uint8", len(body)) and "warning" not in made, i
@@ -120,9 +125,10 @@ def test_what_only_looks_like_it_is_raw(daemon, session):
         assert daemon.data("z", session).body == body
 
 
-ARCHIVES = {b"PK\x03\x04": "zip archive", b"PK\x05\x06": "empty zip", b"\x1f\x8b\x08\x00": "gzip", b"\x28\xb5\x2f\xfd": "zstd",
-            b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00": "pickle", b"\x80\x02}q\x00": "pickle", b"\x80\x02\x8a\nl\xfc": "pickle",
-            b"\x89HDF\r\n\x1a\n": "HDF5", b"GGUF\x03\x00": "GGUF"}
+ARCHIVES = {b"PK\x03\x04": "zip archive", b"PK\x05\x06": "empty zip", b"\x1f\x8b\x08\x00": "gzip",
+            b"\x28\xb5\x2f\xfd": "zstd", b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00": "pickle",
+            b"\x80\x02}q\x00": "pickle", b"\x80\x02\x8a\nl\xfc": "pickle", b"\x89HDF\r\n\x1a\n": "HDF5",
+            b"GGUF\x03\x00": "GGUF"}
 
 
 @pytest.mark.parametrize("begin", ARCHIVES, ids=ARCHIVES.values())
@@ -151,8 +157,10 @@ def test_refusals(daemon, session):
     said = "?format=safetensors"
     for body, status, code in ((good + b"x", 422, "shape_mismatch"), (good[:-1], 422, "shape_mismatch"),
                                (b"", 422, "unsupported_array"), (good[:8], 422, "unsupported_array"),
-                               (good[:30], 422, "unsupported_array"), (b"\x93NUMPY\x01\x00\x10\x00\x00\x00", 422, "unsupported_array"),
-                               (file_of(b"{}"), 422, "unsupported_array"), (file_of(b"{   }"), 422, "unsupported_array"),
+                               (good[:30], 422, "unsupported_array"), (b"\x93NUMPY\x01\x00\x10\x00\x00\x00", 422,
+                                                                       "unsupported_array"),
+                               (file_of(b"{}"), 422, "unsupported_array"),
+                               (file_of(b"{   }"), 422, "unsupported_array"),
                                (struct.pack("<Q", (16 << 20) + 1) + b"{" + bytes(16 << 20), 413, "body_too_large"),
                                (one("F4", (4,), b"ab"), 422, "unsupported_array"),
                                (one("U8", (4,), b"abc"), 422, "unsupported_array")):
@@ -181,7 +189,8 @@ def test_ranges_and_tags(daemon, session):
     head = len(whole.body) - len(data)
     assert head % 8 == 0
     for first, last in ((0, 0), (0, head - 1), (head - 3, head + 5), (head, head + 99), (1000, len(whole.body) - 1)):
-        r = daemon.data("x", session, "?format=safetensors", headers={"Range": f"bytes={first}-{last}", "If-Range": tag})
+        r = daemon.data("x", session, "?format=safetensors", headers={"Range": f"bytes={first}-{last}",
+                                                                      "If-Range": tag})
         assert r.expect(206).body == whole.body[first:last + 1]
     daemon.data("x", session, "?format=safetensors", headers={"If-None-Match": tag}).expect(304)
     daemon.put("x", data, session, headers={"If-Match": tag}).expect(200)

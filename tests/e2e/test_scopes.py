@@ -15,12 +15,15 @@ SCOPES = ["verify", "read", "write", "map", "map-write", "admin", "fleet"]
 S = "/v1/sessions/q"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # What a request says whose required fields do not do.
-BODIES = {"access": {"device": 0, "access": "read_write"}, "hold": {"ms": 1}, "batch": {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]},
-          "adopt": {"way": "memfd", "bytes": 4}, "parts": b"abcd", "tensors": one("U8", (1,), b"1"), "copy": {"from": "q/file"}}
-INCLUDED = {"verify": {"verify", "read", "write", "admin"}, "read": {"read", "write", "admin"}, "write": {"write", "admin"},
-            "map": {"map", "map-write", "admin"}, "map-write": {"map-write", "admin"}, "admin": {"admin"}, "fleet": {"fleet", "admin"},
-            "none": {None, *SCOPES}}  # the scopes of tokens that may do what asks for one
-UNPROVEN = {400, 401, 404, 405, 411, 415}  # a request so answered may have been refused before anything asked for a scope
+BODIES = {"access": {"device": 0, "access": "read_write"}, "hold": {"ms": 1},
+          "batch": {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]}, "adopt": {"way": "memfd", "bytes": 4},
+          "parts": b"abcd", "tensors": one("U8", (1,), b"1"), "copy": {"from": "q/file"}}
+INCLUDED = {"verify": {"verify", "read", "write", "admin"}, "read": {"read", "write", "admin"},
+            "write": {"write", "admin"}, "map": {"map", "map-write", "admin"}, "map-write": {"map-write", "admin"},
+            # the scopes of tokens that may do what asks for one
+            "admin": {"admin"}, "fleet": {"fleet", "admin"}, "none": {None, *SCOPES}}
+# a request so answered may have been refused before anything asked for a scope
+UNPROVEN = {400, 401, 404, 405, 411, 415}
 
 
 def table():
@@ -48,12 +51,13 @@ def table():
 
 
 class Things:
-    """What the paths name. Requests may change or delete it, so it is looked after before each that changes something."""
+    """What the paths name. Requests may change or delete it, so it is looked after before each that changes
+    something."""
 
     def __init__(self, daemon, secret):
         self.admin = daemon.client(secret, unix=True)
-        self.names = {"device": "0", "session": "q", "pool": "p", "stream": "st", "event": "e", "buffer": "b", "file": "app.js", "upload": "x",
-                      "operation": "x", "lease": "x", "checkpoint": "c"}
+        self.names = {"device": "0", "session": "q", "pool": "p", "stream": "st", "event": "e", "buffer": "b",
+                      "file": "app.js", "upload": "x", "operation": "x", "lease": "x", "checkpoint": "c"}
         self.daemon, self.secret, self.holder = daemon, secret, None
 
     def make(self, target, body):
@@ -76,8 +80,11 @@ class Things:
             self.make(f"{S}/{kind}", {"name": name})
         self.admin.ask("PUT", f"{S}/buffers/b/data", b"abcd")
         if "{upload}" in path and not self.there(f"{S}/uploads/{self.names['upload']}"):
-            self.names["upload"] = self.admin.ask("POST", f"{S}/uploads", {"buffer": "n", "bytes": 4}).expect(201).headers["Location"].split("/")[-1]
-        for name, query in ("handle", "kind=ipc"), ("file", "kind=pageable"), ("sides", "mirrored=true"), ("durable", "durability=sync"):
+            self.names["upload"] = self.admin.ask("POST", f"{S}/uploads",
+                                                  {"buffer": "n",
+                                                   "bytes": 4}).expect(201).headers["Location"].split("/")[-1]
+        for name, query in (("handle", "kind=ipc"), ("file", "kind=pageable"), ("sides", "mirrored=true"),
+                            ("durable", "durability=sync")):
             if not self.there(f"{S}/buffers/{name}"):
                 self.admin.ask("PUT", f"{S}/buffers/{name}/data?{query}", b"abcd").expect(201)
         if "{checkpoint}" in path and not self.there("/v1/checkpoints/c"):
@@ -123,7 +130,8 @@ class Request:
         names = {**things.names, **self.named}
         if "{checkpoint}" in self.path:
             names["file"] = "00001.safetensors"
-        names["buffer"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides", "store": "durable", "evict": "durable"}.get(self.path.split("/")[-1], "b")
+        names["buffer"] = {"map": "file", "export": "handle", "sync": "sides", "reserve": "sides", "release": "sides",
+                           "store": "durable", "evict": "durable"}.get(self.path.split("/")[-1], "b")
         if self.path == "/v1/sessions":
             self.body = self.body and {"name": "q"}
         c = Local(daemon.unix, secret)
@@ -137,7 +145,8 @@ class Request:
 def test_the_table(start, tmp_path, simulated):
     secrets = {scope: token(tmp_path, "add", scope, "--scope", scope) for scope in SCOPES}
     secrets["both"] = token(tmp_path, "add", "both", "--scope", "write,map-write")
-    d = start("--idle-timeout", "900", spec=simulated("legacy=fake"), state=str(tmp_path))  # of the connection that holds a lease
+    # of the connection that holds a lease
+    d = start("--idle-timeout", "900", spec=simulated("legacy=fake"), state=str(tmp_path))
     described, permitted, wrong, proven = interface(d), table(), [], set()
     things = Things(d, secrets["admin"])
     paths = described.document["paths"]

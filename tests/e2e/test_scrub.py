@@ -26,7 +26,8 @@ def flip(path, at):
 DAMAGE = {
     "first block": lambda p: flip(p, DATA_AT), "middle block": lambda p: flip(p, DATA_AT + (1 << 20) + 7),
     "last block": lambda p: flip(p, DATA_AT + SIZE - 1), "header": lambda p: flip(p, 40),
-    "shorter": lambda p: os.truncate(p, DATA_AT + SIZE - 1), "longer": lambda p: os.truncate(p, DATA_AT + SIZE + 1), "missing": os.unlink}
+    "shorter": lambda p: os.truncate(p, DATA_AT + SIZE - 1), "longer": lambda p: os.truncate(p, DATA_AT + SIZE + 1),
+    "missing": os.unlink}
 
 
 def scrub(d, body=None, headers=None):
@@ -39,14 +40,16 @@ def etag(d, name):
 
 def test_sound_files_are_read_once(lives):
     d = lives()
-    assert storage(d)["scrub"] == {"state": "idle", "began": None, "files": 0, "bytes": 0, "damaged": 0, "healed": 0, "skipped": 0, "last_ended": None}
+    assert storage(d)["scrub"] == {"state": "idle", "began": None, "files": 0, "bytes": 0, "damaged": 0, "healed": 0,
+                                   "skipped": 0, "last_ended": None}
     for i, n in enumerate("xy"):
         d.put(n, payload(SIZE, i), query=SYNC).expect(201)
     d.put("small", payload(1000), query=SYNC).expect(201)  # it lies in the database
     r = scrub(d).expect(200).json()
     assert (r["files"], r["bytes"], r["damaged"], r["healed"], r["skipped"]) == (2, 2 * SIZE, 0, 0, 0)
     seen = storage(d)["scrub"]
-    assert seen["state"] == "idle" and seen["files"] == 2 and seen["began"] == r["began"] and seen["last_ended"] >= seen["began"]
+    assert (seen["state"] == "idle" and seen["files"] == 2 and seen["began"] == r["began"] and seen["last_ended"]
+            >= seen["began"])
     assert metric(d, "gpubufd_scrub_bytes_total") == 2 * SIZE and metric(d, "gpubufd_scrub_damaged_total") == 0
     d = lives()
     assert storage(d)["scrub"]["last_ended"][:19] == seen["last_ended"][:19]  # the folder remembers it
@@ -69,7 +72,8 @@ def test_damage_is_healed_from_memory(lives, kind):
         event = feed.find("buffer.healed")
         assert event["buffer"] == "y" and event["generation"] == 1
     becomes_tidy(d.state)
-    until("the damaged file is set aside", lambda: aside(d.state, "damaged") == ([] if kind == "missing" else [os.path.basename(path)]))
+    until("the damaged file is set aside", lambda: aside(d.state, "damaged") == ([] if kind == "missing"
+                                                                                 else [os.path.basename(path)]))
     assert etag(d, "y") == tag and file_of(d, "y") != path
     assert metric(d, "gpubufd_scrub_damaged_total") == metric(d, "gpubufd_scrub_healed_total") == 1
     assert scrub(d).expect(200).json()["damaged"] == 0
@@ -96,7 +100,8 @@ def test_damage_without_memory_is_told(lives, kind):
         assert feed.find("buffer.damaged")["buffer"] == "x"
     assert d.meta("x")["damaged"] and not d.meta("y")["damaged"] and metric(d, "gpubufd_damaged_buffers") == 1
     assert scrub(d).expect(200).json()["damaged"] == 1
-    assert storage(d)["damaged"] == metric(d, "gpubufd_storage_damaged_total") == 1, "a file counts once, however often it is read"
+    assert storage(d)["damaged"] == metric(d, "gpubufd_storage_damaged_total") == 1, ("a file counts once, however "
+                                                                                      "often it is read")
     assert aside(d.state, "damaged") == [] and os.path.exists(path) == (kind != "missing")
     assert d.data("y").body == payload(SIZE, 1)
     assert d.put("x", payload(SIZE, 7)).expect(200).json()["generation"] == 2
@@ -116,7 +121,8 @@ def test_a_file_that_is_whole_again(lives):
     load(d, "x").problem(410, "content_damaged")  # and with it the load that the downloads began
     assert d.meta("x")["damaged"] and storage(d)["damaged"] == 1
     flip(path, DATA_AT)
-    assert scrub(d).expect(200).json()["found"] == [] and not d.meta("x")["damaged"] and metric(d, "gpubufd_damaged_buffers") == 0
+    assert (scrub(d).expect(200).json()["found"] == [] and not d.meta("x")["damaged"]
+            and metric(d, "gpubufd_damaged_buffers") == 0)
     flip(path, DATA_AT)
     d.data("x").problem(410, "content_damaged")
     load(d, "x").problem(410, "content_damaged")
@@ -201,7 +207,7 @@ def test_a_download_that_finds_damage_posts_it(lives):
     assert event["buffer"] == "x" and event["generation"] == 1
 
 
-# --- its pace -----------------------------------------------------------------------------------------------------------
+# --- its pace ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_pass_goes_on_beside_the_request_and_is_joined(lives):

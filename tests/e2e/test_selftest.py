@@ -24,12 +24,15 @@ def test_a_daemon_measures_its_device_and_keeps_nothing(start, simulated):
         for direction in ("to_device", "from_device"):
             assert {b for k, w, b in copies if (k, w) == (kind, direction)} == PUZZLE
     assert {b for k, w, b in copies if (k, w) == ("device", "on_device")} == PUZZLE
-    assert all(c["microseconds"] > 0 and c["gigabytes_per_s"] > 0 for c in copies.values() if c["kind"] in ("pinned", "device"))
+    assert all(c["microseconds"] > 0 and c["gigabytes_per_s"] > 0 for c in copies.values()
+               if c["kind"] in ("pinned", "device"))
     waiting = result["waiting"]
     assert waiting["bytes"] == 59400 and waiting["earlier_bytes"] > 100 * 59400
-    assert waiting["waited_microseconds"] > waiting["copied_microseconds"] > 0  # what stands before it is a thousand times as much
+    # what stands before it is a thousand times as much
+    assert waiting["waited_microseconds"] > waiting["copied_microseconds"] > 0
     cases = {(a["kind"], a["case"], a["bytes"]) for a in result["allocations"]}
-    assert cases == {(k, w, b) for k in ("device", "ipc") for w in ("first", "again", "busy") for b in (1980000, 64 << 20)}
+    assert cases == {(k, w, b) for k in ("device", "ipc") for w in ("first", "again", "busy")
+                     for b in (1980000, 64 << 20)}
     assert all("reason" in a or a["allocate_microseconds"] > 0 for a in result["allocations"])
     assert result["pinning"]["bytes"] == 64 << 20 and result["pinning"]["pin_microseconds_per_mib"] > 0
     until("all memory is back", lambda: free(d) == before)
@@ -91,7 +94,8 @@ def test_the_command(start, simulated):
     cli = Cli(d.url(""), "default")
     assert cli.json("selftest", "--device", "1")["device"]["index"] == 1
     out = cli("selftest").expect().out
-    for word in ("MICROSECONDS", "59.4 kB", "1.98 MB", "from_device", "cudaMalloc, cudaFree", "it waited", "for each MiB"):
+    for word in ("MICROSECONDS", "59.4 kB", "1.98 MB", "from_device", "cudaMalloc, cudaFree", "it waited",
+                 "for each MiB"):
         assert word in out, word
     lines = cli("selftest", "--hosts", "{}:{}".format(*d.tcp), "--json").expect().out.splitlines()
     assert [json.loads(line)["result"]["device"]["index"] for line in lines] == [0]

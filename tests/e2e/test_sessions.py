@@ -14,7 +14,8 @@ def create(daemon, session, name, status=201, **fields):
 def test_a_fresh_buffer_is_zeros(daemon, session):
     r = create(daemon, session, "x", dtype="float32", shape=[100, 3])
     meta = r.json()
-    assert (meta["bytes"], meta["shape"], meta["dtype"], meta["kind"], meta["state"]) == (1200, [100, 3], "float32", "device", "ready")
+    assert (meta["bytes"], meta["shape"], meta["dtype"], meta["kind"], meta["state"]) == (1200, [100, 3], "float32",
+                                                                                          "device", "ready")
     assert r.headers["Location"] == f"{S}{session}/buffers/x" and r.headers["ETag"]
     assert daemon.data("x", session).body == bytes(1200)
     assert daemon.meta("x", session) == meta and meta["device"]["uuid"]

@@ -53,22 +53,28 @@ def test_another_process_sees_the_bytes(daemon, x, session):
     with Process(daemon, session, "x") as p:
         info = p.info
         assert p.say("digest") == digest(A)
-        assert {k: info[k] for k in ("session", "buffer", "mode", "way", "bytes", "dtype", "shape", "generation", "kind", "device")} == {
-            "session": session, "buffer": "x", "mode": "read", "way": "memfd", "kind": "pageable",
-            **{k: meta[k] for k in ("bytes", "dtype", "shape", "generation", "device")}}
-        assert info["map_bytes"] >= info["offset"] + SIZE and info["fds"] == 1 and info["handle"] is None and info["event"] is None
-        assert [w["way"] for w in info["passed_over"]] == ["vmm", "pool", "legacy"] and all(w["reason"] for w in info["passed_over"])
+        assert {k: info[k] for k in ("session", "buffer", "mode", "way", "bytes", "dtype", "shape", "generation",
+                                     "kind", "device")} == {
+                                         "session": session, "buffer": "x", "mode": "read", "way": "memfd",
+                                         "kind": "pageable",
+                                         **{k: meta[k] for k in ("bytes", "dtype", "shape", "generation", "device")}}
+        assert (info["map_bytes"] >= info["offset"] + SIZE and info["fds"] == 1 and info["handle"] is None
+                and info["event"] is None)
+        assert [w["way"] for w in info["passed_over"]] == ["vmm", "pool",
+                                                           "legacy"] and all(w["reason"] for w in info["passed_over"])
         assert x.ask("GET", "buffers/x/data").headers["ETag"] == info["etag"]
         lease, = x.ask("GET", "/v1/leases").expect(200).json()["items"]
         assert lease == {**{k: info[k] for k in ("lease", "session", "buffer", "mode", "way", "generation", "bytes")},
-                         "pid": p.process.pid, "uid": os.getuid(), "since": lease["since"], "expires_at": None, "state": "present"}
+                         "pid": p.process.pid, "uid": os.getuid(), "since": lease["since"], "expires_at": None,
+                         "state": "present"}
         now = x.get("stats")["sharing"]
         assert (x.meta("x")["leases"], now["leases"], now["maps"], now["held_bytes"]) == (1, 1, before["maps"] + 1, 0)
         assert p.say("end") == "204"
         assert p.say("digest") == digest(A)  # its mapping is its own
     assert leases(daemon, session) == [] and x.meta("x")["leases"] == 0
     after = x.get("stats")["sharing"]
-    assert after == {"leases": 0, "held_bytes": 0, "adopted": 0, "maps": before["maps"] + 1, "unmaps": before["unmaps"] + 1}
+    assert after == {"leases": 0, "held_bytes": 0, "adopted": 0, "maps": before["maps"] + 1, "unmaps": before["unmaps"]
+                     + 1}
 
 
 def test_for_reading_only(daemon, x, session, local):
@@ -129,8 +135,9 @@ def test_mapped_bytes_are_not_touched(daemon, x, session, mode):
         for method, path, body in [
                 ("PUT", "buffers/x/data?in_place=true", B), ("PATCH", "buffers/x/data?offset=3&in_place=true", b"abc"),
                 ("PUT", "buffers/x/data?offset=3&in_place=true", b"abc"),
-                ("POST", "buffers/x/fill", {"pattern": 0, "in_place": True}), ("POST", "buffers/x/copy", {"from": "y", "in_place": True}),
-                ("DELETE", "buffers/x", None), ("DELETE", "", None)]:
+                ("POST", "buffers/x/fill", {"pattern": 0, "in_place": True}),
+                ("POST", "buffers/x/copy", {"from": "y", "in_place": True}), ("DELETE", "buffers/x", None),
+                ("DELETE", "", None)]:
             problem = x.ask(method, path, body).problem(409, "mapped")
             holder, = problem["holders"]
             assert {k: holder[k] for k in who} == who and problem["retryable"], path
@@ -151,7 +158,8 @@ def test_many_holders(daemon, x, session):
         assert x.meta("x")["leases"] == 20
         first = x.ask("GET", "/v1/leases?limit=7").expect(200).json()
         rest = x.ask("GET", "/v1/leases?cursor=" + first["next_cursor"]).expect(200).json()
-        assert [i["lease"] for i in first["items"] + rest["items"]] == [m.info["lease"] for m in given] and rest["next_cursor"] is None
+        assert ([i["lease"] for i in first["items"] + rest["items"]] == [m.info["lease"] for m in given]
+                and rest["next_cursor"] is None)
     finally:
         for c in clients:
             c.close()
@@ -200,8 +208,9 @@ def test_sealed(daemon, x, session, local):
     before = x.meta("x")
     assert x.post("buffers/x/seal", {})["sealed"] and x.post("buffers/x/seal")["sealed"]  # twice is once
     for method, path, body in [
-            ("PUT", "buffers/x/data", B), ("PUT", "buffers/x/data?in_place=true", B), ("PATCH", "buffers/x/data?offset=0", b"1"),
-            ("POST", "buffers/x/fill", {"pattern": 1}), ("POST", "buffers/x/copy", {"from": "y"})]:
+            ("PUT", "buffers/x/data", B), ("PUT", "buffers/x/data?in_place=true", B),
+            ("PATCH", "buffers/x/data?offset=0", b"1"), ("POST", "buffers/x/fill", {"pattern": 1}),
+            ("POST", "buffers/x/copy", {"from": "y"})]:
         x.ask(method, path, body).problem(409, "sealed")
     x.ask("POST", "buffers/x/data", B, {"Upload-Complete": "?1"}).problem(409, "sealed")
     refused = mapped(daemon, local.map("x", session, mode="write"), 409).json()
@@ -273,7 +282,8 @@ def test_a_question_in_pieces(daemon, x, session, local):
     """If the body comes late and slowly, another loop of the daemon answers, with the descriptor."""
     body = b'{"mode": "write", "ways": ["memfd"]}'
     for cut in 1, 10, len(body) - 1:
-        head = [f"POST /v1/sessions/{session}/buffers/x/map HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", "Expect: 100-continue"]
+        head = [f"POST /v1/sessions/{session}/buffers/x/map HTTP/1.1", "Host: localhost",
+                f"Content-Length: {len(body)}", "Expect: 100-continue"]
         local.sock.sendall("\r\n".join(head).encode() + b"\r\n\r\n")
         assert local.sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         local.sock.sendall(body[:cut])

@@ -1,5 +1,5 @@
-"""Two processes share bytes: one writes to the mapping, through torch on a GPU or numpy on the host, and the other downloads with curl.
-Either is killed at any moment, and a second daemon runs beside the first."""
+"""Two processes share bytes: one writes to the mapping, through torch on a GPU or numpy on the host, and the other
+downloads with curl. Either is killed at any moment, and a second daemon runs beside the first."""
 import importlib.util
 import random
 import shutil
@@ -14,7 +14,8 @@ from share_writer import Writer
 
 COUNT = (4 << 20) // 4 + 3  # elements: several pieces and slots, plus a remainder
 PLACES = {  # library and way: how the buffer is made
-    ("numpy", "memfd"): "kind=pinned", ("torch", "vmm"): "kind=shared", ("torch", "pool"): "pool=shared", ("torch", "legacy"): "kind=ipc"}
+    ("numpy", "memfd"): "kind=pinned", ("torch", "vmm"): "kind=shared", ("torch", "pool"): "pool=shared",
+    ("torch", "legacy"): "kind=ipc"}
 
 
 def lacking(backend, library):
@@ -45,7 +46,8 @@ class Place:
 
     def curl(self, file):
         """A download under way."""
-        return subprocess.Popen(["curl", "-sS", "-f", "--noproxy", "*", "-o", str(file), self.daemon.url(DATA.format(self.session, "x"))],
+        return subprocess.Popen(["curl", "-sS", "-f", "--noproxy", "*", "-o", str(file),
+                                 self.daemon.url(DATA.format(self.session, "x"))],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def download(self, file):
@@ -85,7 +87,8 @@ def test_what_one_writes_the_other_downloads(place, tmp_path):
         for value in (1, -5, 0x12345678):
             w.fill(value)
             assert (place.download(tmp_path / "x") == value).all()
-        # During writes each byte is one that was written; an element may mix two rounds, because its bytes are not read atomically.
+        # During writes each byte is one that was written; an element may mix two rounds, because its bytes are not read
+        # atomically.
         w.go(100)
         seen = place.download(tmp_path / "x")
         last = w.stop()

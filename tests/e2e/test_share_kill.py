@@ -35,7 +35,8 @@ def importer(path, session, seed):
                 c.end(m.info["lease"])
         what = rng.randrange(5)
         if what == 0:
-            c.sock.sendall(b"PUT " + DATA.format(session, "y").encode() + b" HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\nabc")
+            c.sock.sendall(b"PUT " + DATA.format(session, "y").encode() + b" HTTP/1.1\r\nHost: h\r\nContent-Length: "
+                           b"9000000\r\n\r\nabc")
             time.sleep(60)
         if what == 1:
             c.sock.sendall(b"POST /v1/sessions/")

@@ -1,5 +1,5 @@
-"""Memory of pools in other processes: the pool's name, what an export leaves kept, the importer's own event. With simulated devices the
-handles cannot be opened; those tests ask for what stands around them."""
+"""Memory of pools in other processes: the pool's name, what an export leaves kept, the importer's own event. With
+simulated devices the handles cannot be opened; those tests ask for what stands around them."""
 import base64
 import ctypes
 import os
@@ -53,8 +53,8 @@ def shared_pool(s, name="p"):
 
 
 def free_now(s):
-    """The device's free bytes, read after all that was done until now: each number of a device is as of the last look, and a look counts the
-    pools first."""
+    """The device's free bytes, read after all that was done until now: each number of a device is as of the last look,
+    and a look counts the pools first."""
     pools = lambda: s.get("/v1/devices/0/stats")["pools"]
     s.post("pools", {"name": "tick"}, 201)
     have = s.get("pools")["items"]

@@ -43,8 +43,9 @@ def test_what_is_asked(daemon, s, session):
     s.put("x", A, MAPPABLE, 201)
     with Local(daemon.unix) as c:
         for fields, code, word in [
-                ({"mode": "rw"}, "invalid_argument", "read"), ({"mode": 1}, "wrong_type", "mode"), ({"ways": []}, "invalid_argument", "ways"),
-                ({"ways": "memfd"}, "wrong_type", "ways"), ({"ways": [1]}, "wrong_type", "ways"), ({"ways": ["mmap"]}, "invalid_argument", "memfd"),
+                ({"mode": "rw"}, "invalid_argument", "read"), ({"mode": 1}, "wrong_type", "mode"),
+                ({"ways": []}, "invalid_argument", "ways"), ({"ways": "memfd"}, "wrong_type", "ways"),
+                ({"ways": [1]}, "wrong_type", "ways"), ({"ways": ["mmap"]}, "invalid_argument", "memfd"),
                 ({"way": "memfd"}, "unknown_field", "way")]:
             assert word in answered(daemon, c.map("x", session, **fields), 400, code).json()["detail"], fields
         answered(daemon, c.map("none", session), 404, "buffer_not_found")
@@ -149,8 +150,9 @@ def test_scopes(start, tmp_path):
         d.ask("PUT", DATA.format(session, "x") + MAPPABLE, A, token=secrets["write"]).expect(201)
     table = [  # scope; the statuses of map to read, map to write, GET of the data, PUT of the data and the list
         ("read", 403, 403, 200, 403, 200), ("write", 403, 403, 200, 200, 200), ("map", 200, 403, 403, 403, 403),
-        ("map-write", 200, 200, 403, 403, 403), ("read,map", 200, 403, 200, 403, 200), ("write,map-write", 200, 200, 200, 200, 200),
-        ("admin", 200, 200, 200, 200, 200), ("mine", 403, 403, 403, 403, 200)]
+        ("map-write", 200, 200, 403, 403, 403), ("read,map", 200, 403, 200, 403, 200),
+        ("write,map-write", 200, 200, 200, 200, 200), ("admin", 200, 200, 200, 200, 200),
+        ("mine", 403, 403, 403, 403, 200)]
     for scope, *wanted in table:
         with Local(d.unix, secrets[scope]) as c:
             got = []
@@ -161,7 +163,8 @@ def test_scopes(start, tmp_path):
                     assert c.end(r.json()["lease"]).status == 204
                 else:
                     assert r.json()["code"] == "forbidden"
-            others = [("GET", DATA.format("default", "x")), ("PUT", DATA.format("default", "x"), A), ("GET", "/v1/leases")]
+            others = [("GET", DATA.format("default", "x")), ("PUT", DATA.format("default", "x"), A),
+                      ("GET", "/v1/leases")]
             got += [d.ask(*request, token=secrets[scope]).status for request in others]
             assert got == wanted, scope
     with Local(d.unix) as c:
@@ -172,8 +175,8 @@ def test_scopes(start, tmp_path):
         answered(d, c.map("x", "mine", mode="write"), 403, "forbidden")
         theirs = drop(answered(d, other.map("x"), 200)).json()["lease"]
         assert [i["lease"] for i in c.ask("GET", "/v1/leases").json()["items"]] == [mine]
-        for who, lease, status in [("mine", theirs, 404), ("map", mine, 404), ("write", mine, 403), ("boss", theirs, 404), ("boss", mine, 204),
-                                   ("admin", theirs, 204)]:
+        for who, lease, status in [("mine", theirs, 404), ("map", mine, 404), ("write", mine, 403),
+                                   ("boss", theirs, 404), ("boss", mine, 204), ("admin", theirs, 204)]:
             reply = d.ask("DELETE", "/v1/leases/" + lease, token=secrets[who])
             interface(d).check("DELETE", "/v1/leases/1", reply)
             assert reply.status == status, (who, reply)
@@ -196,8 +199,9 @@ print(r.status, r.json().get("code"), len(r.fds))
 
 
 @pytest.mark.parametrize("options, told", [
-    ((), {}), (("--map-uids", "4242"), {"uid"}), (("--map-uids", "1,2", "--map-uids", "4242,3"), {"uid"}), (("--map-uids", "any"), {"uid", "gid", "member", "none"}),
-    (("--map-gids", "4343"), {"gid", "member"}), (("--map-gids", "any"), {"uid", "gid", "member", "none"})])
+    ((), {}), (("--map-uids", "4242"), {"uid"}), (("--map-uids", "1,2", "--map-uids", "4242,3"), {"uid"}),
+    (("--map-uids", "any"), {"uid", "gid", "member", "none"}), (("--map-gids", "4343"), {"gid", "member"}),
+    (("--map-gids", "any"), {"uid", "gid", "member", "none"})])
 def test_users(start, tmp_path, options, told):
     """Without tokens the daemon checks the peer's user: root, the daemon's own user, and listed users may map."""
     if os.geteuid() != 0:
@@ -206,10 +210,12 @@ def test_users(start, tmp_path, options, told):
     d.put("x", A, query=MAPPABLE).expect(201)
     for path in [d.unix, *[str(p) for p in [tmp_path, *tmp_path.parents][:-2]]]:
         os.chmod(path, 0o777 if path == d.unix else 0o755)
-    who = {"uid": ("4242", "1", ""), "gid": ("5", "4343", ""), "member": ("5", "5", "7,4343,8"), "none": ("5", "5", "7"), "root": ("0", "0", "")}
+    who = {"uid": ("4242", "1", ""), "gid": ("5", "4343", ""), "member": ("5", "5", "7,4343,8"),
+           "none": ("5", "5", "7"), "root": ("0", "0", "")}
     here = os.path.dirname(os.path.abspath(__file__))
     for name, (uid, gid, groups) in who.items():
-        out = subprocess.run([sys.executable, "-c", CLIENT, here, d.unix, uid, gid, groups], capture_output=True, text=True, timeout=120)
+        out = subprocess.run([sys.executable, "-c", CLIENT, here, d.unix, uid, gid, groups], capture_output=True,
+                             text=True, timeout=120)
         wanted = "200 None 1" if name in told or name == "root" else "403 map_not_permitted 0"
         assert out.stdout.strip() == wanted, (name, out.stderr)
 
@@ -224,16 +230,20 @@ def test_the_sockets_group_and_mode(start, tmp_path):
     d.put("x", A, query=MAPPABLE).expect(201)
     here, seen = os.path.dirname(os.path.abspath(__file__)), os.stat(d.unix)
     assert (seen.st_gid, seen.st_mode & 0o7777) == (4343, 0o620)
-    for uid, gid, groups, wanted in (("5", "4343", "", "200 None 1"), ("5", "5", "7,4343", "200 None 1"), ("5", "5", "7", "")):
-        out = subprocess.run([sys.executable, "-c", CLIENT, here, d.unix, uid, gid, groups], capture_output=True, text=True, timeout=120)
-        assert out.stdout.strip() == wanted and ("PermissionError" in out.stderr) == (wanted == ""), (uid, gid, groups, out)
+    for uid, gid, groups, wanted in (("5", "4343", "", "200 None 1"), ("5", "5", "7,4343", "200 None 1"),
+                                     ("5", "5", "7", "")):
+        out = subprocess.run([sys.executable, "-c", CLIENT, here, d.unix, uid, gid, groups], capture_output=True,
+                             text=True, timeout=120)
+        assert out.stdout.strip() == wanted and ("PermissionError" in out.stderr) == (wanted == ""), (uid, gid, groups,
+                                                                                                      out)
 
 
 def test_rights_of_the_socket_that_make_no_sense(start, tmp_path):
     for option, value in (("--socket-mode", "rw"), ("--socket-mode", "0999"), ("--socket-group", "no such group")):
         assert option in start(option, value, wait=False).finished(64)
     d = start("--socket-mode", "0666", state=str(tmp_path))  # if no other user can reach the socket, the error says so
-    until("the warning", lambda: "others may not search the state directory" in d.log() or os.stat(tmp_path).st_mode & 0o011)
+    until("the warning", lambda: "others may not search the state directory" in d.log()
+          or os.stat(tmp_path).st_mode & 0o011)
 
 
 @pytest.mark.parametrize("option", ["--map-uids", "--map-gids"])
@@ -287,8 +297,8 @@ def test_descriptors_that_nobody_takes(start, tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     os.chown(state, user, user)
-    d = start("--max-connections", "32", "--stall-timeout", "600", program=[str(daemon)], state=str(state), user=user, group=user, extra_groups=[],
-              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (700, 700)))
+    d = start("--max-connections", "32", "--stall-timeout", "600", program=[str(daemon)], state=str(state), user=user,
+              group=user, extra_groups=[], preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (700, 700)))
     d.put("x", A, query=MAPPABLE).expect(201)
     silent = [Local(d.unix) for _ in range(16)]
     for c in silent:

@@ -57,7 +57,8 @@ def test_readers_that_stall_let_others_pass(start):
     heads = [raw.head() for raw in stalled]
     assert all(h[0] == 200 for h in heads)
     for _ in range(3):
-        assert d.data("x", query="?slice=1:,100:300").expect(200).body == np.ascontiguousarray(array[1:, 100:300]).tobytes()
+        assert (d.data("x", query="?slice=1:,100:300").expect(200).body
+                == np.ascontiguousarray(array[1:, 100:300]).tobytes())
     for raw in stalled:
         assert raw.exactly(len(wanted)) == wanted
         raw.close()

@@ -10,8 +10,8 @@ from values import array_of
 
 @pytest.fixture
 def client(daemon):
-    """All requests use one connection: a download has released its bytes when the daemon reads the next request, so that in_place may write
-    them."""
+    """All requests use one connection: a download has released its bytes when the daemon reads the next request, so
+    that in_place may write them."""
     c = daemon.client()
     yield c
     c.close()
@@ -103,7 +103,8 @@ def test_a_write_is_a_new_generation(daemon, session, matrix):
     after = check(daemon, path, array)
     assert r.headers["ETag"] == after.headers["ETag"] != before.headers["ETag"] and "Gpubuf-Crc32c" not in after.headers
     assert int(after.headers["Gpubuf-Generation"]) == int(before.headers["Gpubuf-Generation"]) + 1
-    daemon.ask("PATCH", f"{path}?slice=0", b"\0" * 2000, {"If-Match": before.headers["ETag"]}).problem(412, "precondition_failed")
+    daemon.ask("PATCH", f"{path}?slice=0", b"\0" * 2000,
+               {"If-Match": before.headers["ETag"]}).problem(412, "precondition_failed")
     check(daemon, path, array)
 
 
@@ -113,7 +114,8 @@ def test_patch_at_an_offset(daemon, matrix):
     array[1] = 0x0101
     check(daemon, path, array)
     daemon.ask("PATCH", path, b"\1").problem(400, "invalid_argument")
-    daemon.ask("PATCH", path + "?offset=0", b"\1", {"Content-Range": "bytes 0-0/2000000"}).problem(400, "invalid_argument")
+    daemon.ask("PATCH", path + "?offset=0", b"\1",
+               {"Content-Range": "bytes 0-0/2000000"}).problem(400, "invalid_argument")
 
 
 def test_a_body_that_comes_in_pieces(daemon, matrix):
@@ -127,9 +129,11 @@ def test_a_body_that_comes_in_pieces(daemon, matrix):
 
 @pytest.mark.parametrize("query, body, status, code, word", [
     ("slice=0", b"1" * 1999, 422, "shape_mismatch", "2000"), ("slice=0", b"1" * 2001, 422, "shape_mismatch", "2000"),
-    ("slice=0&offset=0", b"1", 400, "invalid_argument", "offset"), ("slice=1000", b"", 416, "range_not_satisfiable", "1000"),
+    ("slice=0&offset=0", b"1", 400, "invalid_argument", "offset"), ("slice=1000", b"", 416, "range_not_satisfiable",
+                                                                    "1000"),
     ("slice=::0", b"", 400, "invalid_argument", "step"), ("slice=", b"", 400, "invalid_argument", "empty"),
-    ("slice=0&shape=1000", b"1" * 2000, 400, "invalid_argument", "shape"), ("slice=0&kind=device", b"1" * 2000, 400, "invalid_argument", "kind"),
+    ("slice=0&shape=1000", b"1" * 2000, 400, "invalid_argument", "shape"), ("slice=0&kind=device", b"1" * 2000, 400,
+                                                                            "invalid_argument", "kind"),
     ("slice=:,::2", values.npy(np.zeros((500, 1000), "int16")), 422, "shape_mismatch", "(1000,500)"),
     ("slice=:,::2", values.npy(np.zeros((1000, 500), "uint16")), 422, "shape_mismatch", "int16"),
     ("slice=:,::2", values.npy(np.zeros(500, "int16")), 422, "shape_mismatch", "broadcast"),

@@ -75,13 +75,15 @@ def test_random_slices(daemon, session, seed):
         check(daemon, DATA.format(session, "x"), array, random_slice(rng, shape))
 
 
-# Many slots of 256 KiB: short rows, long rows, rows longer than a slot, few elements of each row, every other element, more axes than a box
-# has, and contiguous bytes.
+# Many slots of 256 KiB: short rows, long rows, rows longer than a slot, few elements of each row, every other element,
+# more axes than a box has, and contiguous bytes.
 LARGE = [
     ("float32", (4096, 1024), ":,256:512"), ("uint8", (8192, 512), ":,100:164"), ("float64", (3, 200000), ":,1:"),
-    ("float32", (4096, 1024), "100:,7"), ("int16", (3000, 700), "::3,::2"), ("float32", (64, 64, 64, 3), "1:,::2,:63,:2"),
-    ("uint8", (20000, 3, 3, 3), ":,:2,:2,:2"), ("float32", (4096, 1024), "1000:3000"), ("uint16", (7, 300001), "...,::5"),
-    ("complex128", (100, 50, 40), "::2,1:,::3"), ("float32", (1500000,), "::4"), ("uint8", (6, 6, 6, 6, 6, 6, 6), ":5,:5,:5,:5,:5,:5,:5"),
+    ("float32", (4096, 1024), "100:,7"), ("int16", (3000, 700), "::3,::2"),
+    ("float32", (64, 64, 64, 3), "1:,::2,:63,:2"), ("uint8", (20000, 3, 3, 3), ":,:2,:2,:2"),
+    ("float32", (4096, 1024), "1000:3000"), ("uint16", (7, 300001), "...,::5"),
+    ("complex128", (100, 50, 40), "::2,1:,::3"), ("float32", (1500000,), "::4"),
+    ("uint8", (6, 6, 6, 6, 6, 6, 6), ":5,:5,:5,:5,:5,:5,:5"),
 ]
 
 
@@ -176,19 +178,23 @@ def test_as_safetensors(daemon, matrix):
     load = library("safetensors.numpy").load
     r = daemon.ask("GET", path + "?slice=::2,10:20&format=safetensors").expect(200)
     assert np.array_equal(load(r.body)["x"], array[::2, 10:20]) and r.headers["Gpubuf-Shape"] == "500,10"
-    assert np.array_equal(load(daemon.ask("GET", path + "?slice=3,4&format=safetensors").expect(200).body)["x"], array[3, 4])
+    assert np.array_equal(load(daemon.ask("GET", path + "?slice=3,4&format=safetensors").expect(200).body)["x"],
+                          array[3, 4])
     daemon.ask("PUT", path + "?slice=1::2,10:20&format=safetensors", r.body).expect(200)
-    assert np.array_equal(np.frombuffer(daemon.ask("GET", path).body, "int16").reshape(1000, 1000)[1::2, 10:20], array[::2, 10:20])
+    assert np.array_equal(np.frombuffer(daemon.ask("GET", path).body, "int16").reshape(1000, 1000)[1::2, 10:20],
+                          array[::2, 10:20])
 
 
 @pytest.mark.parametrize("text, status, word", [
     ("", 400, "empty"), (",", 400, "empty"), ("1:2:0", 400, "step of zero"), ("::-1", 400, "negative step"),
     ("a", 400, "neither"), ("1:2:3:4", 400, "neither"), ("0,0,0", 400, "2 dimensions"), ("...,...", 400, "twice"),
-    ("," * 3000, 400, "empty"), (":," * 3000, 400, "2 dimensions"), ("9" * 3000, 416, "axis 0"), ("1000", 416, "1000 elements"),
-    ("0,-1001", 416, "axis 1"), ("0%00,1", 400, "neither"), ("%ff", 400, "neither"), ("[0:1]", 400, "neither"), ("None", 400, "neither"),
+    ("," * 3000, 400, "empty"), (":," * 3000, 400, "2 dimensions"), ("9" * 3000, 416, "axis 0"),
+    ("1000", 416, "1000 elements"), ("0,-1001", 416, "axis 1"), ("0%00,1", 400, "neither"), ("%ff", 400, "neither"),
+    ("[0:1]", 400, "neither"), ("None", 400, "neither"),
 ])
 def test_slices_that_are_refused(daemon, matrix, text, status, word):
-    p = daemon.ask("GET", f"{matrix[1]}?slice={text}").problem(status, "invalid_argument" if status == 400 else "range_not_satisfiable")
+    p = daemon.ask("GET", f"{matrix[1]}?slice={text}").problem(status, "invalid_argument" if status
+                                                               == 400 else "range_not_satisfiable")
     assert word in p["detail"], p["detail"]
 
 
@@ -200,7 +206,8 @@ def test_other_streams_and_others_meanwhile(s, daemon, session):
     clients = [daemon.client() for _ in range(6)]
     replies = []
     for i, client in enumerate(clients):
-        replies.append(client.start("GET", DATA.format(session, "x") + "?slice=::2,100:200" + ("&stream=a" if i % 2 else "")))
+        replies.append(client.start("GET", DATA.format(session, "x") + "?slice=::2,100:200"
+                                    + ("&stream=a" if i % 2 else "")))
     s.put("x", values.npy(second))
     for client, r in zip(clients, replies):
         assert r.status == 200

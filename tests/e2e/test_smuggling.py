@@ -1,5 +1,6 @@
-"""No request reaches the daemon past a proxy: what its log says is what the proxy's log says, request by request, for any bytes of a client.
-The proxies are nginx and HAProxy, over TCP and over the UNIX socket, with the strictest and the laxest parsing."""
+"""No request reaches the daemon past a proxy: what its log says is what the proxy's log says, request by request, for
+any bytes of a client. The proxies are nginx and HAProxy, over TCP and over the UNIX socket, with the strictest and the
+laxest parsing."""
 import re
 from collections import Counter
 
@@ -61,7 +62,8 @@ class Logs:
             # A client that closed without an answer may have ended the request before the proxy sent it.
             unseen = x and (x.case.name in UNLOGGED or not x.got)
             if ran > sent or ran < sent and not unseen:
-                out.append(f"{x}: the daemon saw {ran} of {k!r}, the proxy forwarded {sent}; the client got {x and x.got[:80]!r}")
+                out.append(f"{x}: the daemon saw {ran} of {k!r}, the proxy forwarded {sent}; the client got "
+                           f"{x and x.got[:80]!r}")
         return out
 
 
@@ -85,7 +87,8 @@ def test_the_daemon_ran_what_the_proxy_forwarded(seam, road, group):
 
 @pytest.mark.parametrize("group", TABLE)
 def test_both_sockets_read_the_same(seam, group):
-    """Also: each answer that a client gets is to a request that the log has, in a row that ends at the first one refused."""
+    """Also: each answer that a client gets is to a request that the log has, in a row that ends at the first one
+    refused."""
     cases, faults, seen = TABLE[group], [], []
     for road in DIRECT:
         seam.requests()
@@ -96,7 +99,8 @@ def test_both_sockets_read_the_same(seam, group):
             if not x.ended:
                 faults.append(f"{x}: the connection does not end")
             if behind > 1 or x.case.want == "all" and not behind:
-                faults.append(f"{x}: the request behind ran {behind} times, the first one {first}; came {x.got[:120]!r}")
+                faults.append(f"{x}: the request behind ran {behind} times, the first one {first}; came "
+                              f"{x.got[:120]!r}")
     for case, tcp, unix in zip(cases, *seen):
         if tcp != unix and group not in LOCAL:
             faults.append(f"{case.group}, {case.name}: {tcp} over TCP, {unix} over the UNIX socket")

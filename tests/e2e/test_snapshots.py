@@ -15,8 +15,8 @@ from values import payload
 CSV, SNAPSHOT = "/v1/allocations", "/v1/snapshot"
 JSON = {"Accept": "application/json"}
 # The opcodes that MemoryViz.js supports (fewer than pickle's).
-PAGE_KNOWS = {"PROTO", "STOP", "MARK", "EMPTY_DICT", "EMPTY_LIST", "SETITEMS", "APPENDS", "BINUNICODE", "BINGET", "BINPUT", "BININT",
-              "BININT1", "BININT2", "LONG1", "NEWFALSE", "NEWTRUE", "NONE"}
+PAGE_KNOWS = {"PROTO", "STOP", "MARK", "EMPTY_DICT", "EMPTY_LIST", "SETITEMS", "APPENDS", "BINUNICODE", "BINGET",
+              "BINPUT", "BININT", "BININT1", "BININT2", "LONG1", "NEWFALSE", "NEWTRUE", "NONE"}
 
 
 def rows(reply):
@@ -61,7 +61,8 @@ def test_the_log_as_json(fresh):
     fresh.put("y", payload(10), "?kind=pinned")  # on the host, so not in the snapshot
     first = log(fresh)
     [item] = first["items"]
-    assert (item["action"], item["bytes"], item["kind"], item["session"], item["buffer"]) == ("allocate", SLOT, "device", "default", "x")
+    assert (item["action"], item["bytes"], item["kind"], item["session"],
+            item["buffer"]) == ("allocate", SLOT, "device", "default", "x")
     assert item["device"]["index"] == 0 and item["stream"] > 0 and first["last_id"] == item["id"] == 1
     long = "n" * 128
     fresh.put(long, payload(3))
@@ -85,7 +86,8 @@ def test_failures_are_told(fresh, simulated):
     fresh.post("pools", {"name": "p", "max_bytes": 1 << 20}, 201)
     fresh.ask("POST", "buffers", {"name": "big", "bytes": 64 << 20, "pool": "p"}).problem(507, "out_of_memory")
     [item] = log(fresh)["items"]
-    assert item["action"] == "allocate failure" and item["pointer"] is None and item["buffer"] == "big" and item["free_bytes"] > 0
+    assert (item["action"] == "allocate failure" and item["pointer"] is None and item["buffer"] == "big"
+            and item["free_bytes"] > 0)
     [line] = rows(fresh.ask("GET", CSV))
     assert (line["Action"], line["Pointer"], line["Size"]) == ("allocate failure", "(nil)", str(64 << 20))
     [[step]] = fresh.ask("GET", SNAPSHOT, headers=JSON).expect(200).json()["device_traces"]
@@ -105,7 +107,7 @@ def test_the_log_is_a_ring(start):
     assert sum(len(g["blocks"]) for g in load(off)["segments"]) == 1
 
 
-# --- memory_viz --------------------------------------------------------------------------------------------------------
+# --- memory_viz -------------------------------------------------------------------------------------------------------
 
 
 def load(s, query=""):
@@ -126,7 +128,8 @@ def load(s, query=""):
         leaving = sum(b["size"] for b in g["blocks"] if b["state"] == "active_pending_free")
         assert g["allocated_size"] == taken and g["active_size"] == taken + leaving
     for device, trace in enumerate(snapshot["device_traces"]):
-        mine = sorted((g["address"], g["address"] + g["total_size"]) for g in snapshot["segments"] if g["device"] == device)
+        mine = sorted((g["address"], g["address"] + g["total_size"]) for g in snapshot["segments"]
+                      if g["device"] == device)
         assert all(a[1] <= b[0] for a, b in zip(mine, mine[1:]))
         live = set(mine)
         for step in reversed(trace):  # the page goes back in time and looks up the segment of each
@@ -161,7 +164,8 @@ def test_segments_are_the_buffers(fresh):
     fresh.put("managed", payload(6000), "?kind=managed")
     fresh.put("both", payload(7000), "?mirrored=true")
     wanted = {("default", k): v for k, v in [*sizes.items(), ("pooled", 5000), ("managed", 6000)]}
-    until("the frees are through", lambda: {**blocks(load(fresh)), ("default", "both"): 0} == {**wanted, ("default", "both"): 0})
+    until("the frees are through", lambda: {**blocks(load(fresh)), ("default", "both"): 0}
+          == {**wanted, ("default", "both"): 0})
     snapshot = load(fresh)
     owners = {(f["filename"], f["name"]) for g in snapshot["segments"] for f in g["frames"]}
     assert {("pool", "default"), ("pool", "p"), ("kind", "managed")} <= owners

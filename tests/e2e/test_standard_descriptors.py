@@ -34,7 +34,8 @@ def test_a_file_is_what_was_downloaded(daemon, session, tmp_path, closed):
 @pytest.mark.parametrize("closed", [(0, 2), (1, 2), (0, 1), (0, 1, 2)])
 def test_the_daemon(tmp_path, closed):
     state = tmp_path / "state"
-    p = without(closed, [binary(), "--backend", "host", "--listen", "127.0.0.1:0", "--state-dir", str(state)], stderr=subprocess.DEVNULL)
+    p = without(closed, [binary(), "--backend", "host", "--listen", "127.0.0.1:0", "--state-dir", str(state)],
+                stderr=subprocess.DEVNULL)
     try:
         until("it listens", lambda: (state / "gpubufd.sock").exists() or p.poll() is not None)
         assert p.poll() is None

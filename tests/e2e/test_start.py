@@ -15,7 +15,8 @@ from values import payload
 
 
 def refused(*args, env=None, cwd=None):
-    out = subprocess.run([binary(), *args], capture_output=True, text=True, timeout=90, env={**os.environ, **(env or {})}, cwd=cwd)
+    out = subprocess.run([binary(), *args], capture_output=True, text=True, timeout=90,
+                         env={**os.environ, **(env or {})}, cwd=cwd)
     assert out.returncode not in (0, None) and out.returncode > 0, out
     return out.stderr + out.stdout
 
@@ -28,12 +29,15 @@ def test_help_and_version():
 
 
 def test_a_default_that_does_not_fit_is_no_warning(tmp_path):
-    """The limit on open files leaves fewer connections and listeners; an error of the options comes without a word of that."""
+    """The limit on open files leaves fewer connections and listeners; an error of the options comes without a word of
+    that."""
     small = dict(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096)))
-    for args, said, level in (((), True, "info"), (("--max-feed-listeners", "9000"), True, "warning"), (("--tls-listen", "127.0.0.1:0"), False, "")):
-        with subprocess.Popen(["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", binary(), "--backend", "host", "--listen",
-                               "127.0.0.1:0", "--log-format", "json", "--max-connections", "2000", "--state-dir", str(tmp_path / "s"),
-                               *SMALL_SLOTS, *args], stderr=subprocess.PIPE, text=True, **small) as daemon:
+    for args, said, level in (((), True, "info"), (("--max-feed-listeners", "9000"), True, "warning"),
+                              (("--tls-listen", "127.0.0.1:0"), False, "")):
+        with subprocess.Popen(["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", binary(),
+                               "--backend", "host", "--listen", "127.0.0.1:0", "--log-format", "json",
+                               "--max-connections", "2000", "--state-dir", str(tmp_path / "s"), *SMALL_SLOTS, *args],
+                              stderr=subprocess.PIPE, text=True, **small) as daemon:
             if said:
                 until("it listens", lambda: (tmp_path / "s" / "listen").exists() or daemon.poll())
             else:
@@ -46,25 +50,32 @@ def test_a_default_that_does_not_fit_is_no_warning(tmp_path):
 
 
 @pytest.mark.parametrize("args, named", [
-    (["--nope"], "--nope"), (["--listen"], "--listen"), (["--listen", "nowhere"], "nowhere"), (["--listen", "127.0.0.1:99999"], "99999"),
-    (["--log-level", "loud"], "error"), (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-pinned-bytes", "half"], "max-pinned-bytes"), (["--max-connections", "0"], "max-connections"),
-    (["--max-connections", "-1"], "max-connections"), (["--idle-timeout", "1.5"], "idle-timeout"), (["--backend", "abacus"], "abacus"),
+    (["--nope"], "--nope"), (["--listen"], "--listen"), (["--listen", "nowhere"], "nowhere"),
+    (["--listen", "127.0.0.1:99999"], "99999"), (["--log-level", "loud"], "error"),
+    (["--slots-bytes", "12Q"], "slots-bytes"), (["--max-pinned-bytes", "half"], "max-pinned-bytes"),
+    (["--max-connections", "0"], "max-connections"), (["--max-connections", "-1"], "max-connections"),
+    (["--idle-timeout", "1.5"], "idle-timeout"), (["--backend", "abacus"], "abacus"),
     (["--default-pool-threshold", "much"], "unlimited"), (["--default-pool-reuse", "event,always"], "opportunistic"),
-    (["--slot-bytes", "4M", "--slots-bytes", "1M"], "--slot-bytes"), (["--map-uids", "root"], "--map-uids"), (["--health", "sick"], "sick"),
-    (["--socket-mode", "rw"], "--socket-mode"), (["--listen", "none", "--socket", "none"], "nothing to listen on"),
+    (["--slot-bytes", "4M", "--slots-bytes", "1M"], "--slot-bytes"), (["--map-uids", "root"], "--map-uids"),
+    (["--health", "sick"], "sick"), (["--socket-mode", "rw"], "--socket-mode"),
+    (["--listen", "none", "--socket", "none"], "nothing to listen on"),
     (["--max-pinned-bytes", "8M"], "--max-pinned-bytes at least"),
-    (["--host-name", "https://x"], "write x, without scheme"), (["--host-name", "x:7070"], "write x, without"), (["--host-name", "*.x"], "no patterns"),
-    (["--host-name", "a..b"], "a dot too many"), (["--host-name", "a."], "leave out the dot"), (["--host-name", "a" * 64], "63"),
-    (["--trusted-proxy", "10.0.0.1/8"], "write 10.0.0.0/8 for the network, or 10.0.0.1 for the address"), (["--trusted-proxy", "x"], "or unix"),
-    (["--proxy-protocol", "2001:db8::7/33"], "write 2001:db8::/33"),
-    (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"), (["--config", "/nowhere/x"], "/nowhere/x"),
+    (["--host-name", "https://x"], "write x, without scheme"), (["--host-name", "x:7070"], "write x, without"),
+    (["--host-name", "*.x"], "no patterns"), (["--host-name", "a..b"], "a dot too many"),
+    (["--host-name", "a."], "leave out the dot"), (["--host-name", "a" * 64], "63"),
+    (["--trusted-proxy", "10.0.0.1/8"], "write 10.0.0.0/8 for the network, or 10.0.0.1 for the address"),
+    (["--trusted-proxy", "x"], "or unix"), (["--proxy-protocol", "2001:db8::7/33"], "write 2001:db8::/33"),
+    (["--backend", "fault:alloc=oops:host"], "oops"), (["stray"], "stray"), (["token", "frobnicate"], "add NAME"),
+    (["--config", "/nowhere/x"], "/nowhere/x"),
 ])
 def test_a_wrong_option_names_itself_and_what_is_permitted(tmp_path, args, named):
     before = [] if args[0] == "token" else ["--state-dir", str(tmp_path)]
     if args[0] == "--backend":
         before += ["--listen", "127.0.0.1:0"]
     text = refused(*before, *args)
-    assert named in text and text.startswith("gpubufd: ") and text.endswith("token --help says more\n" if args[0] == "token" else "gpubufd --help says more\n"), text
+    assert named in text and text.startswith("gpubufd: ") and text.endswith("token --help says more\n"
+                                                                            if args[0] == "token"
+                                                                            else "gpubufd --help says more\n"), text
 
 
 def test_slots_that_exceed_the_ceiling_of_pinned_memory(tmp_path):
@@ -76,17 +87,18 @@ def test_slots_that_exceed_the_ceiling_of_pinned_memory(tmp_path):
 
 def test_wrong_lines_of_the_file_and_the_environment(tmp_path):
     conf = tmp_path / "conf"
-    for line, named in (("nope = 1", "nope"), ("log-level = loud", "error"), ("just words", "just words"), ("max-connections = -5", "max-connections")):
+    for line, named in (("nope = 1", "nope"), ("log-level = loud", "error"), ("just words", "just words"),
+                        ("max-connections = -5", "max-connections")):
         conf.write_text("# comment\n" + line + "\n")
         text = refused("--config", str(conf), "--state-dir", str(tmp_path))
         assert named in text and str(conf) in text and "2" in text
     assert "GPUBUFD_LOG_LEVEL" in refused("--state-dir", str(tmp_path), env={"GPUBUFD_LOG_LEVEL": "loud"})
 
 
-PATHS = ("state-dir", "data-dir", "socket", "audit-file", "access-log", "tokens-file", "tls-cert", "tls-key", "tls-client-ca", "fleet-user",
-         "fleet-token", "fleet-ca", "fleet-cert", "fleet-key", "pull-ca", "health-root")
-WRITTEN = [('"{}/x"', "quotes"), ("'{}/x'", "quotes"), ("\u201c{}/x\u201d", "quotes"), ('{}/"x"/y', "quotes"), ("~/x", "~"), ("~bob/x", "~"), ("$HOME/x", "variable"),
-           ("{}/${{USER}}", "variable")]
+PATHS = ("state-dir", "data-dir", "socket", "audit-file", "access-log", "tokens-file", "tls-cert", "tls-key",
+         "tls-client-ca", "fleet-user", "fleet-token", "fleet-ca", "fleet-cert", "fleet-key", "pull-ca", "health-root")
+WRITTEN = [('"{}/x"', "quotes"), ("'{}/x'", "quotes"), ("\u201c{}/x\u201d", "quotes"), ('{}/"x"/y', "quotes"),
+           ("~/x", "~"), ("~bob/x", "~"), ("$HOME/x", "variable"), ("{}/${{USER}}", "variable")]
 
 
 @pytest.mark.parametrize("written, said", WRITTEN)
@@ -94,11 +106,13 @@ def test_what_only_a_shell_would_change(tmp_path, written, said):
     value = written.format("/srv")
     conf = tmp_path / "conf"
     conf.write_text("".join(f"{option} = {value}\n" for option in PATHS))
-    lines = [line for line in refused("check", str(conf), cwd=tmp_path).splitlines() if "replaces" in line or "quotes" in line]
+    lines = [line for line in refused("check", str(conf), cwd=tmp_path).splitlines() if "replaces" in line
+             or "quotes" in line]
     for number, (option, line) in enumerate(zip(PATHS, lines, strict=True), 1):
         assert line.startswith(f"{conf}:{number}: {option}: {value} ") and said in line, line
-    for args, env in ((["--config", str(conf)], {}), ([f"--state-dir={value}"], {}), (["--data-dir", value], {}), ([], {"GPUBUFD_SOCKET": value}),
-                      ([], {"XDG_STATE_HOME": value, "STATE_DIRECTORY": value}), (["--config", value], {}), (["tls", "init", "--dir", value], {}),
+    for args, env in ((["--config", str(conf)], {}), ([f"--state-dir={value}"], {}), (["--data-dir", value], {}),
+                      ([], {"GPUBUFD_SOCKET": value}), ([], {"XDG_STATE_HOME": value, "STATE_DIRECTORY": value}),
+                      (["--config", value], {}), (["tls", "init", "--dir", value], {}),
                       (["token", "add", "x", "--secret-file", value], {})):
         text = refused(*args, env=env, cwd=tmp_path)
         assert f"{value} " in text and said in text, text
@@ -106,8 +120,8 @@ def test_what_only_a_shell_would_change(tmp_path, written, said):
 
 
 def test_quotes_around_any_value(tmp_path):
-    for option, value in (("listen", '"127.0.0.1:0"'), ("host-name", "'a'"), ("log-level", '"info"'), ("max-json", '"64K"'), ("tls-cert", '/a.pem, "/b.pem"'),
-                          ("fleet-name", '"main"')):
+    for option, value in (("listen", '"127.0.0.1:0"'), ("host-name", "'a'"), ("log-level", '"info"'),
+                          ("max-json", '"64K"'), ("tls-cert", '/a.pem, "/b.pem"'), ("fleet-name", '"main"')):
         assert "write it without" in refused(f"--{option}={value}", "--state-dir", str(tmp_path))
 
 
@@ -122,7 +136,8 @@ def test_a_byte_order_mark_is_named(tmp_path):
     tokens.chmod(0o600)
     said = refused("--tokens-file", str(tokens), "--state-dir", str(tmp_path / "s"), "--listen", "127.0.0.1:0")
     assert "byte-order mark" in said and str(tokens) in said
-    assert "byte-order mark" in refused("token", "add", "x", "--state-dir", str(tmp_path / "s"), "--secret-file", str(tokens))
+    assert "byte-order mark" in refused("token", "add", "x", "--state-dir", str(tmp_path / "s"), "--secret-file",
+                                        str(tokens))
 
 
 def test_precedence(start, tmp_path):
@@ -206,9 +221,11 @@ def is_there(path, other_than=None):
 
 @pytest.mark.parametrize("mode, before", [("0660", 0o077), ("0606", 0o022), ("0700", 0o007)])
 def test_a_unix_socket_whose_file_is_removed_is_made_again(start, tmp_path, mode, before):
-    """With the rights that were asked for, whatever the mask; connections stay, and those that come find the new one."""
+    """With the rights that were asked for, whatever the mask; connections stay, and those that come find the new
+    one."""
     path = str(tmp_path / "s")
-    d = start("--socket", path, "--socket-mode", mode, "--socket-group", str(os.getegid()), preexec_fn=lambda: os.umask(before))
+    d = start("--socket", path, "--socket-mode", mode, "--socket-group", str(os.getegid()),
+              preexec_fn=lambda: os.umask(before))
     old = d.client(unix=True)
     old.ask("GET", "/v1").expect(200)
     for remove in (os.unlink, lambda p: os.rename(p, p + ".away")):
@@ -238,7 +255,8 @@ def test_clients_that_wait_at_a_socket_whose_file_is_removed_are_served(start):
 
 
 def test_what_stands_in_the_place_of_a_unix_socket_stays(start, tmp_path):
-    """A file, a folder or another process's socket is not removed, now or at the end; the daemon is not ready, and says why."""
+    """A file, a folder or another process's socket is not removed, now or at the end; the daemon is not ready, and says
+    why."""
     path, mine = str(tmp_path / "s"), str(tmp_path / "mine")
     d = start("--socket", path)
     other = socket.socket(socket.AF_UNIX)
@@ -251,7 +269,8 @@ def test_what_stands_in_the_place_of_a_unix_socket_stays(start, tmp_path):
     def ready():
         return d.ask("GET", "/readyz").status == 200
 
-    for put, word in ((lambda: (tmp_path / "new").write_text("x"), "no socket"), (lambda: os.rename(mine, tmp_path / "new"), "another process answers")):
+    for put, word in ((lambda: (tmp_path / "new").write_text("x"), "no socket"),
+                      (lambda: os.rename(mine, tmp_path / "new"), "another process answers")):
         put()
         os.rename(tmp_path / "new", path)  # over the daemon's own, or what stands there
         until("it is not ready", not_ready)
@@ -264,7 +283,8 @@ def test_what_stands_in_the_place_of_a_unix_socket_stays(start, tmp_path):
     os.rename(tmp_path / "there", path)
     until("it is not ready", not_ready)
     log = d.stop()
-    assert stat.S_ISSOCK(os.stat(path).st_mode) and "clients can reach all sockets again" in log and "not ready: the file of the socket" in log
+    assert (stat.S_ISSOCK(os.stat(path).st_mode) and "clients can reach all sockets again" in log
+            and "not ready: the file of the socket" in log)
     other.close()
 
 
@@ -313,7 +333,8 @@ def test_the_folder_of_a_unix_socket_is_another_one(start, tmp_path, landlock):
 
 
 def test_a_folder_that_is_another_one_is_left_as_it_is(start, tmp_path):
-    """What stands in the socket's place there stays, and the daemon says why it is not ready. It is ready when that is gone."""
+    """What stands in the socket's place there stays, and the daemon says why it is not ready. It is ready when that is
+    gone."""
     folder = tmp_path / "f"
     folder.mkdir()
     path = folder / "s"
@@ -321,7 +342,8 @@ def test_a_folder_that_is_another_one_is_left_as_it_is(start, tmp_path):
     os.rename(folder, tmp_path / "away")
     folder.mkdir()
     path.write_text("x")
-    until("it is not ready", lambda: d.ask("GET", "/readyz").status == 503 and "no socket" in d.ask("GET", "/readyz").json()["detail"])
+    until("it is not ready", lambda: d.ask("GET", "/readyz").status == 503 and "no socket"
+          in d.ask("GET", "/readyz").json()["detail"])
     assert path.read_text() == "x" and os.listdir(folder) == ["s"]
     path.unlink()
     until("it is ready", lambda: d.ask("GET", "/readyz").status == 200)

@@ -9,7 +9,8 @@ def test_the_root_says_which_backend_and_why(daemon, backend):
     root = daemon.get("/v1")
     assert root["backend"]["name"].split(":")[0] == backend.split(":")[0] and root["backend"]["note"]
     assert root["version"] and root["devices"] >= 1 and "openapi" in json.dumps(root["links"])
-    lists = {path for path, of in daemon.get("/openapi.json")["paths"].items() if "get" in of and path.count("/") == 2 and path[:4] == "/v1/"}
+    lists = {path for path, of in daemon.get("/openapi.json")["paths"].items() if "get" in of and path.count("/") == 2
+             and path[:4] == "/v1/"}
     assert lists <= set(root["links"].values())
 
 
@@ -46,7 +47,8 @@ def test_statistics_follow_what_was_done(daemon, session):
     change = [10 + 3 * SLOT, 10 + 3 * SLOT + 3]
     assert [b - a for a, b in zip(one, counters(stats))] == [2, change[0], 1, 3, change[1], 0]
     # The memory of what broke off is given back a moment later.
-    until("only two buffers hold bytes", lambda: daemon.get(f"/v1/sessions/{session}/stats")["buffers"]["bytes"] == change[0])
+    until("only two buffers hold bytes", lambda: daemon.get(f"/v1/sessions/{session}/stats")["buffers"]["bytes"]
+          == change[0])
     mine = daemon.get(f"/v1/sessions/{session}/stats")
     assert counters(mine) == [2, change[0], 1, 3, change[1], 0] and mine["buffers"] == {
         "count": 2, "bytes": change[0], "lost": 0}
@@ -69,7 +71,8 @@ def test_the_pools_of_sessions_are_among_the_others(start):
 
     def agree():
         stats = d.stats()
-        each = [{**p, "session": s} for s in "ab" for p in d.get(f"/v1/sessions/{s}/pools")["items"] if p["name"] == "p" and p.pop("access") == []]
+        each = [{**p, "session": s} for s in "ab" for p in d.get(f"/v1/sessions/{s}/pools")["items"] if p["name"] == "p"
+                and p.pop("access") == []]
         return [p for p in stats["pools"] if "session" in p] == each and stats["pools"][0]["name"] == "default"
     until("they are as in the lists of their sessions", agree)
     assert [(p["session"], p["name"], p["buffers"], p["used_bytes"] >= i << 20) for i, p in enumerate(owned(d), 1)] == [
@@ -96,7 +99,8 @@ def test_more_pools_than_are_listed_are_counted(start):
         for k in range(52):
             d.ask("POST", f"/v1/sessions/s{i}/pools", {"name": f"p{k}"}).expect(201)
     stats = d.stats()
-    assert stats["pools_omitted"] == 4 and [(p["session"], p["name"]) for p in owned(d)][-2:] == [("s4", "p46"), ("s4", "p47")]
+    assert stats["pools_omitted"] == 4 and [(p["session"], p["name"]) for p in owned(d)][-2:] == [("s4", "p46"),
+                                                                                                  ("s4", "p47")]
     assert len(owned(d)) == 256
     for k in range(4):
         d.ask("DELETE", f"/v1/sessions/s0/pools/p{k}").expect(204)
@@ -113,8 +117,9 @@ def test_the_tag_of_the_statistics_changes_when_something_changed(daemon, sessio
         daemon.ask("GET", "/v1/stats", None, {"If-None-Match": first}).expect(304)
         daemon.get("/v1/sessions/" + session)
     seen = [first]
-    for act in (lambda: daemon.put("x", b"1", session), lambda: daemon.put("x", b"2", session), lambda: daemon.data("x", session),
-                lambda: daemon.ask("PATCH", "/v1/sessions/" + session, {"idle_ttl_s": 100}),
+    for act in (lambda: daemon.put("x", b"1", session), lambda: daemon.put("x", b"2", session),
+                lambda: daemon.data("x", session), lambda: daemon.ask("PATCH", "/v1/sessions/" + session,
+                                                                      {"idle_ttl_s": 100}),
                 lambda: daemon.ask("DELETE", f"/v1/sessions/{session}/buffers/x")):
         assert act().status < 300
         seen.append(until("the tag changes", lambda: (lambda t: t if t not in seen else None)(tag())))

@@ -125,8 +125,8 @@ def test_tokens_are_not_asked_for_at_the_end(start):
 
 
 MEANT = {"SIGTERM", "SIGINT", "SIGHUP"}
-ORDINARY = {"SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGIOT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGXCPU", "SIGSYS", "SIGSTOP",
-            "SIGTSTP", "SIGTTIN", "SIGTTOU"}
+ORDINARY = {"SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGIOT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGXCPU",
+            "SIGSYS", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU"}
 
 
 def test_signals_that_mean_nothing(start):
@@ -156,7 +156,8 @@ def test_what_nobody_waits_for_is_bounded(start):
     with s.daemon.raw() as r:
         for _ in range(22):  # pipelined, so that all are asked while the first one stalls
             for _ in range(50):
-                r.request("POST", s.base + "/buffers/x/fill", [f"Content-Length: {len(body)}", "Prefer: respond-async"], body)
+                r.request("POST", s.base + "/buffers/x/fill", [f"Content-Length: {len(body)}", "Prefer: respond-async"],
+                          body)
             replies += [r.reply() for _ in range(50)]
     refused = [r for r in replies if r.status == 503]
     assert refused and all(r.problem(503, "saturated") for r in refused)

@@ -1,4 +1,5 @@
-"""What the interface says of durable buffers and of their disk: each answer that the document has, and what the numbers tell."""
+"""What the interface says of durable buffers and of their disk: each answer that the document has, and what the numbers
+tell."""
 
 from conform import Session, interface
 from harness import until
@@ -43,9 +44,12 @@ def test_buffers_and_sessions_tell_their_durability(start):
     assert s.patch("buffers/x", {"durability": "none"})["stored_generation"] is None
     other = s.post("/v1/sessions", {"name": "other", "durability": "behind"}, 201)
     assert other["durability"] == "behind"
-    for method, path, body in (("POST", "/v1/sessions", {"name": "n", "durability": "always"}), ("PATCH", "", {"durability": "always"}),
-                               ("POST", "buffers", {"name": "n", "bytes": 1, "durability": 1}), ("PATCH", "buffers/x", {"durability": "SYNC"}),
-                               ("PUT", "buffers/x/data?durability=", b"1"), ("PUT", "buffers/x/data?durability=sync&offset=0", b"1")):
+    for method, path, body in (("POST", "/v1/sessions", {"name": "n", "durability": "always"}),
+                               ("PATCH", "", {"durability": "always"}),
+                               ("POST", "buffers", {"name": "n", "bytes": 1, "durability": 1}),
+                               ("PATCH", "buffers/x", {"durability": "SYNC"}),
+                               ("PUT", "buffers/x/data?durability=", b"1"),
+                               ("PUT", "buffers/x/data?durability=sync&offset=0", b"1")):
         s.ask(method, path, body).expect(400)
 
 
@@ -69,7 +73,8 @@ def test_store_and_load(place, start):
     check_storage(s, stored_buffers=1, cold_reads=1, loads=0)
     assert s.post("buffers/b/load")["state"] == "ready"
     check_storage(s, stored_buffers=0, loads=1, loaded_bytes=LARGE)
-    refusals(s, 410, "content_lost", [("POST", "buffers/n/load"), ("POST", "buffers/late/store"), ("PATCH", "buffers/n", {"durability": "sync"})])
+    refusals(s, 410, "content_lost", [("POST", "buffers/n/load"), ("POST", "buffers/late/store"),
+                                      ("PATCH", "buffers/n", {"durability": "sync"})])
 
 
 def test_in_the_background(place, start):
@@ -77,10 +82,12 @@ def test_in_the_background(place, start):
     s = Session(d)
     s.put("b", payload(LARGE), "?durability=behind")
     r = s.ask("POST", "buffers/b/store", headers={"Prefer": "respond-async"}).expect(202)
-    assert s.ask("GET", r.headers["Location"], headers={"Prefer": "wait=30"}).expect(200).json()["result"]["stored_generation"] == 1
+    assert s.ask("GET", r.headers["Location"],
+                 headers={"Prefer": "wait=30"}).expect(200).json()["result"]["stored_generation"] == 1
     s = Session(again(d, start, "--disk-fault", "read@2+=delay/20"))
     r = s.ask("POST", "buffers/b/load", headers={"Prefer": "respond-async"}).expect(202)
-    assert s.ask("GET", r.headers["Location"], headers={"Prefer": "wait=30"}).expect(200).json()["result"]["state"] == "ready"
+    assert (s.ask("GET", r.headers["Location"], headers={"Prefer": "wait=30"}).expect(200).json()["result"]["state"]
+            == "ready")
 
 
 def test_writes_in_place_that_broke_off(start):
@@ -102,8 +109,9 @@ def test_a_daemon_that_stores_nothing(start):
     s = Session(d)
     s.put("b", b"abcd")
     refusals(s, 501, "unsupported", [
-        ("PATCH", "", {"durability": "sync"}), ("PATCH", "buffers/b", {"durability": "behind"}), ("PUT", "buffers/n/data?durability=sync", b"1"),
-        ("POST", "buffers", {"name": "n", "bytes": 1, "durability": "sync"})])
+        ("PATCH", "", {"durability": "sync"}), ("PATCH", "buffers/b", {"durability": "behind"}),
+        ("PUT", "buffers/n/data?durability=sync", b"1"), ("POST", "buffers",
+                                                          {"name": "n", "bytes": 1, "durability": "sync"})])
     found = s.get("/v1/storage")
     assert found["state"] == "none" and "dir" not in found and "free_bytes" not in found
     assert "storage" not in [c["name"] for c in d.get("/readyz?verbose")["checks"]]
@@ -176,7 +184,8 @@ def test_a_disk_that_fails(start):
     for method, path, body in (("POST", "buffers/behind/store", {}), ("PATCH", "buffers/b", {"durability": "sync"}),
                                ("PUT", "buffers/n/data?durability=sync", payload(LARGE))):
         refused = s.ask(method, path, body)
-        assert refused.problem(503, "storage_unavailable")["native"]["name"] == "EIO" and int(refused.headers["Retry-After"]) >= 1
+        assert (refused.problem(503, "storage_unavailable")["native"]["name"] == "EIO"
+                and int(refused.headers["Retry-After"]) >= 1)
     assert check_storage(s, state="failed")["error"]
     told = d.get("/readyz?verbose")
     check = {c["name"]: c for c in told["checks"]}["storage"]
@@ -221,7 +230,8 @@ def test_a_disk_that_fills_up(start):
 def test_the_document_has_the_types_of_the_feed(start):
     d = start()
     described = interface(d).document["components"]["schemas"]["FeedEvent"]["properties"]["type"]["enum"]
-    for word in ("buffer.stored", "buffer.loaded", "buffer.damaged", "buffer.rolled_back", "storage.full", "storage.failed", "storage.recovered"):
+    for word in ("buffer.stored", "buffer.loaded", "buffer.damaged", "buffer.rolled_back", "storage.full",
+                 "storage.failed", "storage.recovered"):
         assert word in described
         d.ask("GET", f"/v1/feed?type={word}", headers={"Accept": "application/json"}).expect(200)
     p = d.ask("GET", "/v1/feed?type=disk.", headers={"Accept": "application/json"}).problem(400, "invalid_argument")

@@ -87,7 +87,8 @@ def test_refusals(s):
 
 def test_life_of_an_event(s):
     r = s.ask("POST", "events", {"name": "e"}).expect(201)
-    assert r.headers["Location"] == s.base + "/events/e" and r.json()["recorded"] is False and r.json()["stream"] is None
+    assert (r.headers["Location"] == s.base + "/events/e" and r.json()["recorded"] is False and r.json()["stream"]
+            is None)
     s.post("events/e/wait", {"stream": "default"})  # never recorded: nothing to wait for
     s.post("streams", {"name": "a"}, 201)
     s.put("x", BIG, "?stream=a")
@@ -129,7 +130,7 @@ def test_streams_and_events_end_with_the_process(start, tmp_path):
     assert s.data("x") == b"2"
 
 
-# --- work that is stalled -------------------------------------------------------------------------------------------------
+# --- work that is stalled ---------------------------------------------------------------------------------------------
 
 STALL_MS = 4000
 

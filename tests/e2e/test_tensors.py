@@ -86,11 +86,13 @@ def test_where_they_go(daemon, session):
     items = put(daemon, session, body, "?prefix=pinned-&kind=pinned&device=0").expect(201).json()["items"]
     assert all(b["kind"] == "pinned" for b in items)
     same(daemon, session, model(), "pinned-")
-    items = put(daemon, session, body, "?prefix=pinned-").expect(200).json()["items"]  # an existing buffer keeps its kind
+    # an existing buffer keeps its kind
+    items = put(daemon, session, body, "?prefix=pinned-").expect(200).json()["items"]
     assert all(b["kind"] == "pinned" for b in items)
     for query, status, code in (("?stream=none", 404, "stream_not_found"), ("?pool=none", 404, "pool_not_found"),
                                 ("?device=99", 404, "device_not_found"), ("?kind=fast", 400, "invalid_argument"),
-                                ("?pool=p&device=0", 400, "invalid_argument"), ("?kind=pinned&pool=p", 400, "invalid_argument"),
+                                ("?pool=p&device=0", 400, "invalid_argument"),
+                                ("?kind=pinned&pool=p", 400, "invalid_argument"),
                                 ("?in_place=true", 400, "unknown_parameter")):
         put(daemon, session, body, query + "&prefix=q").problem(status, code)
     assert not [n for n in names(daemon, session) if n.startswith("q")]
@@ -130,7 +132,8 @@ def test_refusals(daemon, session):
     good = safetensors.numpy.save(model())
     for headers, status, code in (({"Content-Type": "application/x-npy"}, 415, "unsupported_media_type"),
                                   ({"Content-Type": "text/plain"}, 415, "unsupported_media_type"),
-                                  ({"If-Match": '"1"'}, 400, "invalid_argument"), ({"If-None-Match": "*"}, 400, "invalid_argument"),
+                                  ({"If-Match": '"1"'}, 400, "invalid_argument"),
+                                  ({"If-None-Match": "*"}, 400, "invalid_argument"),
                                   ({"Content-Range": "bytes 0-1/2"}, 400, "invalid_argument")):
         put(daemon, session, good, headers=headers).problem(status, code)
     put(daemon, "nowhere", good).problem(404, "session_not_found")
@@ -146,7 +149,8 @@ def test_quota_is_for_all_of_them(daemon):
     put(daemon, "tight", safetensors.numpy.save({n: a[:10] for n in "cd"})).problem(507, "quota_exceeded")
     assert put(daemon, "tight", safetensors.numpy.save({n: a[:50] for n in "abc"})).expect(201).json()["replaced"] == 2
     until("it is given back", lambda: daemon.get("/v1/sessions/tight")["used_bytes"] == 150)
-    p = put(daemon, "tight", safetensors.numpy.save({"a": values.array_of("uint8", (17 << 20,))}), headers={"Expect": "100-continue"})
+    p = put(daemon, "tight", safetensors.numpy.save({"a": values.array_of("uint8", (17 << 20,))}),
+            headers={"Expect": "100-continue"})
     p.problem(507, "quota_exceeded")
     daemon.ask("DELETE", "/v1/sessions/tight").expect(204)
 

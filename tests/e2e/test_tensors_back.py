@@ -42,7 +42,8 @@ def test_every_type_in_one_file(daemon, session):
 
 def test_from_a_file(daemon, session, tmp_path):
     """The library maps it, as it does for torch."""
-    arrays = {"w": values.array_of("float32", (30, 7)), "b": values.array_of("int16", (5,)), "c": values.array_of("int64", (5,))}
+    arrays = {"w": values.array_of("float32", (30, 7)), "b": values.array_of("int16", (5,)),
+              "c": values.array_of("int64", (5,))}
     put(daemon, session, safetensors.numpy.save(arrays)).expect(201)
     path = tmp_path / "x.safetensors"
     path.write_bytes(get(daemon, session).body)
@@ -59,17 +60,20 @@ def test_selection(daemon, session):
                          ("v2.layer.3.uint8", {"part": "head"})):
         daemon.ask("PATCH", f"/v1/sessions/{session}/buffers/{name}", {"labels": labels}).expect(200)
     first, last = "layer.0.float32", "layer.3.uint8"
-    for query, wanted in (("?names=" + last, [last]), (f"?names={last},{first}", [first, last]), ("?prefix=v2.", list(arrays)),
-                          ("?prefix=layer.0", [first]), ("?label=part%3Dhead&prefix=layer", [first]),
-                          ("?label=part&prefix=l", [first, last]), ("?label=x", [first]), ("?label=part=tail", [last]),
-                          ("?label=part=none", []), ("?prefix=none", [])):
+    for query, wanted in (("?names=" + last, [last]), (f"?names={last},{first}", [first, last]),
+                          ("?prefix=v2.", list(arrays)), ("?prefix=layer.0", [first]),
+                          ("?label=part%3Dhead&prefix=layer", [first]), ("?label=part&prefix=l", [first, last]),
+                          ("?label=x", [first]), ("?label=part=tail", [last]), ("?label=part=none", []),
+                          ("?prefix=none", [])):
         equal(load(daemon, session, query), {n: arrays[n] for n in wanted})
-    for query, status, code in (("?names=none", 404, "buffer_not_found"), (f"?names={first},none", 404, "buffer_not_found"),
-                                ("?names=", 400, "invalid_name"), (f"?names={first},", 400, "invalid_name"), ("?prefix=", 400, "invalid_name"),
+    for query, status, code in (("?names=none", 404, "buffer_not_found"),
+                                (f"?names={first},none", 404, "buffer_not_found"), ("?names=", 400, "invalid_name"),
+                                (f"?names={first},", 400, "invalid_name"), ("?prefix=", 400, "invalid_name"),
                                 (f"?names={first},{first}", 400, "invalid_argument"),
-                                (f"?names={first}&prefix=l", 400, "invalid_argument"), ("?label=", 400, "invalid_argument"),
-                                ("?label=%3Dx", 400, "invalid_argument"), ("?stream=none", 404, "stream_not_found"),
-                                ("", 400, "invalid_argument")):  # two tensors of each name
+                                (f"?names={first}&prefix=l", 400, "invalid_argument"),
+                                # two tensors of each name
+                                ("?label=", 400, "invalid_argument"), ("?label=%3Dx", 400, "invalid_argument"),
+                                ("?stream=none", 404, "stream_not_found"), ("", 400, "invalid_argument")):
         get(daemon, session, query).problem(status, code)
     get(daemon, "nowhere").problem(404, "session_not_found")
     get(daemon, session, "?prefix=v2.", {"Accept": "application/x-npy"}).problem(406, "not_acceptable")
@@ -95,7 +99,8 @@ def test_what_a_file_cannot_hold(daemon, session):
     daemon.put("b", b"abcd", session).expect(201)
     assert '"a"' in get(daemon, session).problem(406, "not_acceptable")["detail"]
     assert safetensors.numpy.load(get(daemon, session, "?names=b").body)["b"].tobytes() == b"abcd"
-    daemon.ask("PATCH", f"/v1/sessions/{session}/buffers/b", {"labels": {"safetensors.name": "__metadata__"}}).expect(200)
+    daemon.ask("PATCH", f"/v1/sessions/{session}/buffers/b",
+               {"labels": {"safetensors.name": "__metadata__"}}).expect(200)
     get(daemon, session, "?names=b").problem(400, "invalid_argument")
     daemon.put("c", b"abcd", session).expect(201)
     daemon.ask("PATCH", f"/v1/sessions/{session}/buffers/b", {"labels": {"safetensors.name": "c"}}).expect(200)
@@ -149,7 +154,7 @@ def test_thousands_back(daemon, session):
         assert got[name].tobytes() == data[slice(*t["data_offsets"])]
 
 
-# --- all or none --------------------------------------------------------------------------------------------------------
+# --- all or none ------------------------------------------------------------------------------------------------------
 
 
 def test_readers_see_all_or_none(daemon, session):
@@ -187,7 +192,8 @@ def test_readers_see_all_or_none(daemon, session):
 def test_files_that_cross(daemon, session):
     """Several uploads at once, of the same names in different orders, with single uploads between them: all end."""
     names_ = [f"t{i}" for i in range(30)]
-    bodies = [safetensors.numpy.save({n: np.full(100 + k, k, "uint8") for n in sorted(names_, key=lambda n: hash((n, k)))})
+    bodies = [safetensors.numpy.save({n: np.full(100 + k, k, "uint8")
+                                      for n in sorted(names_, key=lambda n: hash((n, k)))})
               for k in range(4)]
     answers = []
 

@@ -71,11 +71,14 @@ def context(request):
     return context_of(secure.authority(), request.param, request.param)
 
 
-# --- clients -----------------------------------------------------------------------------------------------------------
+# --- clients ----------------------------------------------------------------------------------------------------------
 
-SUITES = [("-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"), ("-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"),
-          ("-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"), ("-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"),
-          ("-tls1_3", "-ciphersuites", "TLS_AES_256_GCM_SHA384"), ("-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256")]
+SUITES = [("-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+          ("-tls1_2", "-cipher", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+          ("-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+          ("-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256"), ("-tls1_3", "-ciphersuites",
+                                                                   "TLS_AES_256_GCM_SHA384"),
+          ("-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256")]
 REFUSED = [(("-tls1", "-cipher", "DEFAULT@SECLEVEL=0"), "alert protocol version"),
            (("-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0"), "alert protocol version"),
            (("-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-SHA256"), "alert handshake failure"),
@@ -95,7 +98,8 @@ def test_old_versions_and_weak_suites_are_refused(d, options, alert):
     assert alert in said and "HTTP/1.1" not in said, said
 
 
-@pytest.mark.parametrize("groups,hellos", [(None, 1), ("X25519:P-256", 1), ("P-256", 1), ("P-384", 1), ("P-256:X25519", 2)])
+@pytest.mark.parametrize("groups,hellos", [(None, 1), ("X25519:P-256", 1), ("P-256", 1), ("P-384", 1),
+                                           ("P-256:X25519", 2)])
 def test_the_first_key_of_a_client_is_taken(d, groups, hellos):
     """Unless it has none for X25519 and knows that: openssl sends a key for its first group alone."""
     said = s_client(d.tls, secure.authority(), "-tls1_3", "-msg", *(("-groups", groups) if groups else ()), send=CLOSE)
@@ -105,8 +109,9 @@ def test_the_first_key_of_a_client_is_taken(d, groups, hellos):
 def test_the_client_asks_for_short_records(d):
     d.put("short", payload(300000)).expect(201)
     ask = f"GET {DATA.format('default', 'short')} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
-    run = subprocess.run(["openssl", "s_client", "-connect", "{}:{}".format(*d.tls), "-CAfile", secure.authority().cert, "-quiet",
-                          "-maxfraglen", "512", "-ign_eof", "-servername", "localhost"], input=ask, capture_output=True, timeout=PATIENCE_S)
+    run = subprocess.run(["openssl", "s_client", "-connect", "{}:{}".format(*d.tls), "-CAfile", secure.authority().cert,
+                          "-quiet", "-maxfraglen", "512", "-ign_eof", "-servername", "localhost"], input=ask,
+                         capture_output=True, timeout=PATIENCE_S)
     assert run.stdout.partition(b"\r\n\r\n")[2] == payload(300000)
 
 
@@ -118,13 +123,14 @@ def test_curl(d, version, tmp_path):
     url = "https://localhost:{}{}".format(d.tls[1], DATA.format("default", "curl"))
     curl = ["curl", "-sS", "--fail-with-body", "--ipv4", "--cacert", secure.authority().cert, version]
     subprocess.run([*curl, "-T", body, url], check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
-    got = subprocess.run([*curl, "-w", "%{stderr}%{http_version} %{ssl_verify_result}", url], check=True, timeout=PATIENCE_S,
-                         capture_output=True)
+    got = subprocess.run([*curl, "-w", "%{stderr}%{http_version} %{ssl_verify_result}", url], check=True,
+                         timeout=PATIENCE_S, capture_output=True)
     assert got.stdout == payload(5 * MIB + 1) and got.stderr.decode() in ("1.1 0", "1.0 0")
 
 
 def test_protocols(d):
-    for offered, chosen in ((["h2", "http/1.1"], "http/1.1"), (["http/1.0"], "http/1.0"), (["http/1.0", "http/1.1"], "http/1.1")):
+    for offered, chosen in ((["h2", "http/1.1"], "http/1.1"), (["http/1.0"], "http/1.0"),
+                            (["http/1.0", "http/1.1"], "http/1.1")):
         context = secure.authority().context()
         context.set_alpn_protocols(offered)
         with d.wire(context) as r:
@@ -137,7 +143,8 @@ def test_protocols(d):
 
 
 def test_the_wrong_protocol(d):
-    """HTTP at the address for TLS gets an answer that says so; TLS at the address for HTTP fails, and something else than both gets an alert."""
+    """HTTP at the address for TLS gets an answer that says so; TLS at the address for HTTP fails, and something else
+    than both gets an alert."""
     with Raw(d.tcp[:1] + d.tls[1:]) as r:
         assert "https://" in r.send(CLOSE).reply().problem(400, "malformed_request")["detail"]
     with socket.create_connection(d.tls, PATIENCE_S) as s:
@@ -148,7 +155,7 @@ def test_the_wrong_protocol(d):
             Secured(s, secure.authority().context())
 
 
-# --- bytes -------------------------------------------------------------------------------------------------------------
+# --- bytes ------------------------------------------------------------------------------------------------------------
 
 SIZES = [0, 1, RECORD - 1, RECORD, RECORD + 1, 256 * 1024, MIB, MIB + 1, 3 * MIB + 7]
 
@@ -160,7 +167,8 @@ def chunked(data, size):
 
 def upload(r, target, data, how):
     if how == "chunked":
-        return r.request("PUT", target + f"?dtype=uint8&shape={len(data)}", ["Transfer-Encoding: chunked"], chunked(data, 10000)).reply()
+        return r.request("PUT", target + f"?dtype=uint8&shape={len(data)}", ["Transfer-Encoding: chunked"],
+                         chunked(data, 10000)).reply()
     r.put(target, len(data), expect=how == "expect")
     if how == "expect" and data:
         assert r.head()[0] == 100
@@ -240,7 +248,8 @@ def test_an_answer_does_not_wait_for_the_next_body(d, context):
     with d.wire(context) as r:
         for before in ("/v1/stats", "/readyz", "/v1/devices"):
             r.send(f"GET {before} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() +
-                   f"PUT {DATA.format('default', 'next')} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n".encode())
+                   f"PUT {DATA.format('default', 'next')} HTTP/1.1\r\nHost: localhost\r\n"
+                   "Content-Length: 100000\r\n\r\n".encode())
             assert r.reply().status == 200
             assert r.send(payload(100000)).reply().status in (200, 201)
 
@@ -253,29 +262,33 @@ def test_slow_readers(d, context, size):
         for _ in range(2):
             r.request("GET", DATA.format("default", "slow"), ["Range: bytes=10-"])
             assert r.head()[0] == 206
-            assert b"".join(r.exactly(n) for n in [1, 70, *[5000] * ((size - 81) // 5000), (size - 81) % 5000]) == data[10:]
+            assert b"".join(r.exactly(n) for n in [1, 70, *[5000] * ((size - 81) // 5000),
+                                                   (size - 81) % 5000]) == data[10:]
 
 
 def test_answers_that_nobody_reads(d, context):
     """Hundreds of requests are sent before an answer is read: all come, in their order."""
     with d.wire(context, receive_bytes=4096) as r:
         asks = ["/v1/stats", "/v1/devices"] * 200
-        sent = threading.Thread(target=r.send, args=["".join(f"GET {a} HTTP/1.1\r\nHost: localhost\r\n\r\n" for a in asks).encode()])
+        sent = threading.Thread(target=r.send, args=["".join(f"GET {a} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                                                             for a in asks).encode()])
         sent.start()
         for i, ask in enumerate(asks):
             assert ("items" if i % 2 else "sequence") in r.reply().expect(200).json(), ask
         sent.join()
 
 
-# --- ends --------------------------------------------------------------------------------------------------------------
+# --- ends -------------------------------------------------------------------------------------------------------------
 
 def test_the_client_closes_its_side(d, context):
     """It has said so, its socket stays open, and the answer comes, with the end of the daemon's side behind it."""
     d.put("half", payload(300000))
     for method, target, body in (("GET", "/v1/stats", b""), ("GET", DATA.format("default", "half"), b""),
-                                 ("PUT", DATA.format("default", "other"), payload(1000)), ("PUT", DATA.format("default", "other"), payload(MIB))):
+                                 ("PUT", DATA.format("default", "other"), payload(1000)),
+                                 ("PUT", DATA.format("default", "other"), payload(MIB))):
         r = d.wire(context)
-        r.sock.plain.sendall(r.sock.encrypted(f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        r.sock.plain.sendall(r.sock.encrypted(f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                                              f"{len(body)}\r\n\r\n".encode()
                                               + body) + r.sock.last_words())
         assert r.reply().status in (200, 201), (method, target)
         assert r.closes() and not r.sock.cut
@@ -323,7 +336,8 @@ def test_resets_at_any_point(d, context):
     reset(s)
     for sent in (b"", b"GET / HT", b"GET /v1/sessions/default/buffers/reset/data HTTP/1.1\r\nHost: localhost\r\n\r\n",
                  b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50,
-                 b"PUT /v1/sessions/default/buffers/gone/data HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n" + b"x" * 300000):
+                 b"PUT /v1/sessions/default/buffers/gone/data HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                 b"900000\r\n\r\n" + b"x" * 300000):
         for bytes_read in (0, 1, 20000):
             r = d.wire(context, receive_bytes=4096).send(sent)
             if b"reset" in sent:
@@ -334,7 +348,8 @@ def test_resets_at_any_point(d, context):
 
 
 def test_a_body_that_drips(start):
-    """Bytes below the mark at which the socket wakes the daemon are seen all the same: the upload moves, and is not dropped."""
+    """Bytes below the mark at which the socket wakes the daemon are seen all the same: the upload moves, and is not
+    dropped."""
     d = TlsDaemon("host", *SMALL_SLOTS, "--stall-timeout", "1", "--min-rate", "0")
     try:
         with d.wire() as r:
@@ -353,7 +368,7 @@ def test_a_body_that_drips(start):
         d.clean()
 
 
-# --- browsers ----------------------------------------------------------------------------------------------------------
+# --- browsers ---------------------------------------------------------------------------------------------------------
 
 def plain(d):
     host, port = next(a for a in d.addresses if a.startswith("127.")).rsplit(":", 1)
@@ -366,7 +381,8 @@ def of_transport(r, method, target, *headers, body=b""):
     while b"\r\n\r\n" not in r.buffer:
         assert r._more()
     lines = r.buffer.split(b"\r\n\r\n", 1)[0].decode().split("\r\n")
-    return r.reply(method == "HEAD"), [x.split(": ", 1)[1] for x in lines if x.lower().startswith("strict-transport-security:")]
+    return r.reply(method == "HEAD"), [x.split(": ", 1)[1] for x in lines
+                                       if x.lower().startswith("strict-transport-security:")]
 
 
 def test_strict_transport_security(start):
@@ -387,7 +403,8 @@ def test_strict_transport_security(start):
                         assert (answer.status, answer.body, said) == (304, b"", values), path
                     answer, said = of_transport(r, "HEAD", path)
                     assert (answer.status, said) == (200, values), path
-                for method, path, status in (("GET", "/nothing", 404), ("DELETE", "/v1", 405), ("GET", "/v1/sessions/none", 404)):
+                for method, path, status in (("GET", "/nothing", 404), ("DELETE", "/v1", 405),
+                                             ("GET", "/v1/sessions/none", 404)):
                     answer, said = of_transport(r, method, path)
                     assert (answer.status, answer.json()["status"], said) == (status, status, values)
                 for size in (10, 1 << 20):

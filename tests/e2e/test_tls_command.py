@@ -25,7 +25,8 @@ SERVER_EXTENSIONS = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("tls") / "it", "--name", "gpu1.lab", "--name", "*.pool.lab", "--ip", "192.0.2.9", "--client", "ci")
+    return Authority(tmp_path_factory.mktemp("tls") / "it", "--name", "gpu1.lab", "--name", "*.pool.lab", "--ip",
+                     "192.0.2.9", "--client", "ci")
 
 
 def text_of(path):
@@ -100,7 +101,8 @@ def test_times_begin_a_little_before(made):
 
 
 def test_nothing_is_overwritten(made):
-    before = {name: open(made.path(name), "rb").read() for name in ("ca.pem", "server.pem", "server.key", "authority/ca.key")}
+    before = {name: open(made.path(name), "rb").read() for name in ("ca.pem", "server.pem", "server.key",
+                                                                    "authority/ca.key")}
     assert "is there, and nothing is overwritten" in gpubufd_tls("init", "--dir", made.folder, status=USAGE)
     assert "is there, and nothing is overwritten" in gpubufd_tls("client", "ci", "--dir", made.folder, status=USAGE)
     assert before == {name: open(made.path(name), "rb").read() for name in before}
@@ -125,7 +127,8 @@ def test_client_and_renew(made, tmp_path):
     assert openssl("verify", "-purpose", "sslclient", "-CAfile", made.ca, made.client("bob")[0]).returncode == 0
     assert openssl("x509", "-in", made.client("bob")[0], "-noout", "-checkend", 31 * 86400).returncode == 1
     own = Authority(tmp_path / "own", "--name", "a.lab", "--days", "2")
-    key, names, was = open(own.server[1]).read(), extensions(own.server[0])["X509v3 Subject Alternative Name:"], open(own.server[0]).read()
+    key, names, was = (open(own.server[1]).read(), extensions(own.server[0])["X509v3 Subject Alternative Name:"],
+                       open(own.server[0]).read())
     gpubufd_tls("renew", "--dir", own.folder)
     assert open(own.server[1]).read() == key and open(own.server[0]).read() != was
     assert extensions(own.server[0])["X509v3 Subject Alternative Name:"] == names
@@ -156,7 +159,8 @@ def test_two_certificates_of_one_authority(start, tmp_path):
     made = Authority(tmp_path / "own", "--name", "gpu1.lab")
     said = gpubufd_tls("server", "store", "--name", "store.lab", "--name", "s.lab", "--dir", made.folder)
     store = made.path("servers", "store.pem"), made.path("servers", "store.key")
-    assert f"--tls-cert {store[0]} --tls-key {store[1]}" in said and mode(made.path("servers")) == 0o700 and mode(store[1]) == 0o600
+    assert (f"--tls-cert {store[0]} --tls-key {store[1]}" in said and mode(made.path("servers")) == 0o700
+            and mode(store[1]) == 0o600)
     assert extensions(store[0])["X509v3 Subject Alternative Name:"] == "DNS:store.lab, DNS:s.lab"
     gpubufd_tls("server", "plain.lab", "--dir", made.folder)
     assert extensions(made.path("servers", "plain.lab.pem"))["X509v3 Subject Alternative Name:"] == "DNS:plain.lab"
@@ -184,8 +188,9 @@ def test_the_key_that_was_moved_away(tmp_path):
 
 def test_a_certificate_for_clients_is_no_servers(made):
     cert, key = made.client("ci")
-    out = subprocess.run([binary(), "--backend", "host", "--state-dir", made.path("state"), "--listen", "none", "--tls-listen", "127.0.0.1:0",
-                          "--tls-cert", cert, "--tls-key", key], capture_output=True, text=True, timeout=PATIENCE_S)
+    out = subprocess.run([binary(), "--backend", "host", "--state-dir", made.path("state"), "--listen", "none",
+                          "--tls-listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key], capture_output=True,
+                         text=True, timeout=PATIENCE_S)
     assert out.returncode == 78 and f"{cert}: the certificate is not for servers (it is for clients)" in out.stderr
     assert "LimitNOFILE" not in out.stderr
 
@@ -196,7 +201,8 @@ def test_what_init_prints_works(tmp_path):
     add, serve = (shlex.split(line)[1:] for line in said.splitlines() if line.startswith("  gpubufd "))
     made = subprocess.run([binary(), *add], capture_output=True, text=True, timeout=PATIENCE_S)
     assert made.returncode == 0, made.stderr
-    serve = [word.replace(":7443", ":0") for word in serve] + ["--backend", "host", "--slots-bytes", "1M", "--slot-bytes", "256K"]
+    serve = [word.replace(":7443", ":0") for word in serve] + ["--backend", "host", "--slots-bytes", "1M",
+                                                               "--slot-bytes", "256K"]
     with subprocess.Popen([binary(), *serve], stderr=subprocess.PIPE, text=True) as daemon:
         try:
             until("it listens", lambda: (tmp_path / "state" / "listen").exists())
@@ -209,26 +215,30 @@ def test_what_init_prints_works(tmp_path):
 def test_subjects_stand_as_tokens_are_compared(made):
     made_of = made.path("dn")
     os.mkdir(made_of)
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-utf8", "-days", "2", "-keyout",
-            made_of + "/key", "-out", made_of + "/pem", "-subj", '/O=Ex, "am"/OU=#x/CN=\u00fc \\+ a/emailAddress=a@b.c/x500UniqueIdentifier=1')
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-utf8", "-days", "2",
+            "-keyout", made_of + "/key", "-out", made_of + "/pem", "-subj",
+            '/O=Ex, "am"/OU=#x/CN=\u00fc \\+ a/emailAddress=a@b.c/x500UniqueIdentifier=1')
     subject = re.search(r"^subject +(.*)$", gpubufd_tls("show", made_of + "/pem"), re.M).group(1)
     assert subject == r'2.5.4.45=#0c0131,EMAIL=a@b.c,CN=ü \+ a,OU=\#x,O=Ex\, \"am\"'.replace(r"\u00fc", "\u00fc")
-    out = subprocess.run([binary(), "token", "add", "x", "--subject", subject, "--state-dir", made.path("state")], capture_output=True,
-                         text=True, timeout=PATIENCE_S)
+    out = subprocess.run([binary(), "token", "add", "x", "--subject", subject, "--state-dir", made.path("state")],
+                         capture_output=True, text=True, timeout=PATIENCE_S)
     assert out.returncode == 0, out
 
 
 def test_help():
     whole, one = gpubufd_tls("--help"), gpubufd_tls("client", "--help")
-    assert all(word in whole for word in ("tls init", "tls server NAME", "tls client NAME", "tls renew", "tls show FILE", "--only", "--state-dir"))
+    assert all(word in whole for word in ("tls init", "tls server NAME", "tls client NAME", "tls renew",
+                                          "tls show FILE", "--only", "--state-dir"))
     assert "--renew" in one and "--ip" not in one and "--rate-bytes" not in whole
     assert "is --name meant?" in gpubufd_tls("renew", "--nam", "x", status=USAGE)
 
 
 def test_show(made):
     said = gpubufd_tls("show", made.server[0])
-    assert re.search(r"^subject +CN=gpu1\.lab$", said, re.M) and re.search(r"^names +gpu1\.lab, \*\.pool\.lab, 192\.0\.2\.9, ", said, re.M)
-    assert re.search(r"^for +server$", said, re.M) and re.search(r"^valid until +\d{4}-\d\d-\d\d \(82[45] days left\)$", said, re.M)
+    assert re.search(r"^subject +CN=gpu1\.lab$", said, re.M) and re.search(r"^names +gpu1\.lab, \*\.pool\.lab, "
+                                                                           r"192\.0\.2\.9, ", said, re.M)
+    assert re.search(r"^for +server$", said, re.M) and re.search(r"^valid until +\d{4}-\d\d-\d\d \(82[45] days left\)$",
+                                                                 said, re.M)
     print_of = openssl("x509", "-in", made.server[0], "-noout", "-fingerprint", "-sha256").stdout.split("=")[1].strip()
     assert print_of.replace(":", "").lower() in said
     both = made.path("both.pem")

@@ -71,7 +71,8 @@ def test_handshakes_that_stay_half_done(starts):
 @pytest.mark.parametrize("threads", [1, 4])
 def test_half_done_handshakes_give_way(starts, threads):
     """All places are taken by handshakes that do not continue, on whichever loop: newcomers are served."""
-    d = starts("--header-timeout", "3600", "--idle-timeout", "3600", "--max-connections", "40", "--http-threads", str(threads))
+    d = starts("--header-timeout", "3600", "--idle-timeout", "3600", "--max-connections", "40", "--http-threads",
+               str(threads))
     with contextlib.ExitStack() as stack:
         held = [half_open(d, stack, b"") for _ in range(40)]
         until("all places are taken", lambda: descriptors(d) >= 40)
@@ -127,11 +128,13 @@ def share(d, seconds=1):
 
 
 def test_answers_that_nobody_takes(starts):
-    """The answers fill the socket, and libmicrohttpd ends its side after the idle timeout: the daemon waits for the client."""
+    """The answers fill the socket, and libmicrohttpd ends its side after the idle timeout: the daemon waits for the
+    client."""
     d = starts("--stall-timeout", "3600", "--idle-timeout", "1", "--http-threads", "1")
     with contextlib.ExitStack() as stack:
         for count in (20, 50, 100, 200, 400, 800):
-            asks = ("/v1/stats", "/v1/devices")  # no connection asks for the same again, which would leave libmicrohttpd
+            # no connection asks for the same again, which would leave libmicrohttpd
+            asks = ("/v1/stats", "/v1/devices")
             r = stack.enter_context(d.wire(receive_bytes=2048))
             r.send("".join(f"GET {asks[i % 2]} HTTP/1.1\r\nHost: localhost\r\n\r\n" for i in range(count)).encode())
         time.sleep(2.5)
@@ -144,7 +147,8 @@ def test_answers_that_nobody_takes(starts):
 def test_a_record_that_is_cut(starts):
     """Its rest never comes: the end of the socket is seen once, and ends the connection."""
     d = starts("--idle-timeout", "3600", "--header-timeout", "3600", "--http-threads", "1")
-    for text in (b"", b"GET /readyz", b"PUT /v1/sessions/default/buffers/c/data HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n\r\n"):
+    for text in (b"", b"GET /readyz", b"PUT /v1/sessions/default/buffers/c/data HTTP/1.1\r\nHost: "
+                 b"localhost\r\nContent-Length: 9000\r\n\r\n"):
         r = d.wire()
         r.sock.plain.sendall(r.sock.encrypted(text + b"x")[:-1])
         r.sock.plain.shutdown(socket.SHUT_WR)

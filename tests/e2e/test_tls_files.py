@@ -1,4 +1,5 @@
-"""Certificates and keys of listeners for TLS: wrong files, changed files, certificates of clients, sessions that are resumed."""
+"""Certificates and keys of listeners for TLS: wrong files, changed files, certificates of clients, sessions that are
+resumed."""
 import concurrent.futures
 import os
 import re
@@ -32,7 +33,7 @@ def authority(tmp_path):
 
 
 
-# --- the start ---------------------------------------------------------------------------------------------------------
+# --- the start --------------------------------------------------------------------------------------------------------
 
 def refused(*options):
     d = Daemon("host", *options, listen=("--listen", "127.0.0.1:0"), wait=False)
@@ -53,15 +54,19 @@ def test_wrong_files(authority):
         f.write("no certificate")
     os.chmod(authority.path("garbage"), 0o600)
     wrong = [(("none", key), "none: the certificate cannot be read (No such file or directory)"),
-             (("garbage", key), "garbage: there is no certificate in PEM"), ((cert, "garbage"), "garbage: there is no key in PEM"),
+             (("garbage", key), "garbage: there is no certificate in PEM"),
+             ((cert, "garbage"), "garbage: there is no key in PEM"),
              ((cert, "none"), "none: the key cannot be read (No such file or directory)"),
              ((cert, "open.key"), "open.key: other users may read or write the key (mode 0644); chmod 640 it"),
              ((cert, other[1]), "other.key: the key is not that of the first certificate of "),
              (("unsorted.pem", key), "unsorted.pem: the certificates are not in order")]
     for (c, k), said in wrong:
-        assert said in refused("--tls-listen", "127.0.0.1:0", "--tls-cert", authority.path(c), "--tls-key", authority.path(k))
-    for ca, said in (("none", "none: the authority of clients cannot be read"), ("garbage", "garbage: there is no certificate of an authority")):
-        assert said in refused("--tls-listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", authority.path(ca))
+        assert said in refused("--tls-listen", "127.0.0.1:0", "--tls-cert", authority.path(c), "--tls-key",
+                               authority.path(k))
+    for ca, said in (("none", "none: the authority of clients cannot be read"),
+                     ("garbage", "garbage: there is no certificate of an authority")):
+        assert said in refused("--tls-listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca",
+                               authority.path(ca))
 
 
 def test_options_that_do_not_fit(authority):
@@ -81,8 +86,10 @@ def test_a_certificate_that_has_expired(authority, starts):
 
 
 def test_several_certificates(authority, starts):
-    second, third = authority.make("second", "/CN=two", "DNS:two.example"), authority.make("third", "/CN=star", "DNS:*.three.example")
-    d = starts("--tls-cert", second[0], "--tls-key", second[1], "--tls-cert", third[0], "--tls-key", third[1], pair=authority.pair)
+    second, third = authority.make("second", "/CN=two", "DNS:two.example"), authority.make("third", "/CN=star",
+                                                                                           "DNS:*.three.example")
+    d = starts("--tls-cert", second[0], "--tls-key", second[1], "--tls-cert", third[0], "--tls-key", third[1],
+               pair=authority.pair)
     for name, subject in (("localhost", "localhost"), ("two.example", "two"), ("a.three.example", "star")):
         with d.wire(authority.context(), name=name) as r:
             assert r.sock.tls.getpeercert()["subject"] == ((("commonName", subject),),)
@@ -94,12 +101,13 @@ def test_several_certificates(authority, starts):
 
 def test_names_of_certificates_are_hosts(authority, starts):
     """Over TLS, of all certificates, whatever name the client asked for; in plain HTTP they are no hosts."""
-    second, third = authority.make("second", "/CN=two", "DNS:two.example"), authority.make("third", "/CN=star", "DNS:*.three.example")
+    second, third = authority.make("second", "/CN=two", "DNS:two.example"), authority.make("third", "/CN=star",
+                                                                                           "DNS:*.three.example")
     d = starts("--tls-cert", second[0], "--tls-key", second[1], "--tls-cert", third[0], "--tls-key", third[1],
                pair=authority.pair)
     for host, status in (("localhost", 200), ("two.example", 200), ("TWO.example:7443", 200), ("a.three.example", 200),
-                         ("b.a.three.example", 421), ("three.example", 421), (".three.example", 421), ("one.example", 421),
-                         ("two", 421), ("star", 421)):
+                         ("b.a.three.example", 421), ("three.example", 421), (".three.example", 421),
+                         ("one.example", 421), ("two", 421), ("star", 421)):
         head = f"GET /v1 HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
         with d.wire(authority.context()) as r:
             assert r.send(head).reply().status == status, host
@@ -110,7 +118,7 @@ def test_names_of_certificates_are_hosts(authority, starts):
     d.stop()
 
 
-# --- clients' certificates ---------------------------------------------------------------------------------------------
+# --- clients' certificates --------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("version", VERSIONS, ids=["1.2", "1.3"])
 def test_certificates_of_clients(authority, starts, tmp_path, version):
@@ -153,7 +161,8 @@ def test_an_exponent_that_is_costly(authority, starts, version):
                        key=("rsa", "-pkeyopt", "rsa_keygen_bits:2048", "-pkeyopt", f"rsa_keygen_pubexp:{exponent}"))
 
     def asks(name):
-        with d.wire(context_of(authority, version, version, authority.path(name + ".pem"), authority.path(name + ".key"))) as r:
+        with d.wire(context_of(authority, version, version, authority.path(name + ".pem"),
+                               authority.path(name + ".key"))) as r:
             return r.ask("GET", "/readyz").status
 
     assert asks("usual") == 200
@@ -170,19 +179,21 @@ def test_groups_that_are_costly_are_not_spoken(authority, starts, group):
     d.stop()
 
 
-# --- sessions ----------------------------------------------------------------------------------------------------------
+# --- sessions ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
 @pytest.mark.parametrize("shows", [False, True], ids=["without", "with"])
 def test_resumption_by_openssl(authority, starts, version, shows, tmp_path):
     """Also with a client's certificate; after the authority of clients has changed a session is not resumed."""
-    d = starts("--tls-client-ca", authority.path("clients.pem"), pair=authority.pair) if shutil.copy(authority.cert, authority.path("clients.pem")) else None
+    d = (starts("--tls-client-ca", authority.path("clients.pem"), pair=authority.pair)
+         if shutil.copy(authority.cert, authority.path("clients.pem")) else None)
     cert = authority.make("good", "/CN=client", "DNS:c", "clientAuth") if shows else ()
     options = (version, *(("-cert", cert[0], "-key", cert[1]) if shows else ()))
     session = str(tmp_path / "session")
     said = s_client(d.tls, authority, *options, "-sess_out", session, send=CLOSE)
     assert "New, TLS" in said and "HTTP/1.1 200" in said
-    assert "Reused, TLS" in (said := s_client(d.tls, authority, *options, "-sess_in", session, send=CLOSE)) and "HTTP/1.1 200" in said
+    assert ("Reused, TLS" in (said := s_client(d.tls, authority, *options, "-sess_in", session, send=CLOSE))
+            and "HTTP/1.1 200" in said)
     os.mkdir(tmp_path / "others")
     shutil.copy(secure.Authority(tmp_path / "others", "others").cert, authority.path("clients.pem"))
     d.process.send_signal(signal.SIGHUP)
@@ -206,14 +217,15 @@ def test_resumption_by_python(authority, starts, version):
     d.stop()
 
 
-# --- keys that change --------------------------------------------------------------------------------------------------
+# --- keys that change -------------------------------------------------------------------------------------------------
 
 class Interactive:
     """openssl s_client that is typed into: each piece is read alone."""
 
     def __init__(self, d, authority, *options):
-        self.process = subprocess.Popen(["openssl", "s_client", "-connect", "{}:{}".format(*d.tls), "-CAfile", authority.cert, "-servername",
-                                         "localhost", *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(["openssl", "s_client", "-connect", "{}:{}".format(*d.tls), "-CAfile",
+                                         authority.cert, "-servername", "localhost", *options], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.got, self.more = b"", threading.Condition()
         self.reader = threading.Thread(target=self._read)
         self.reader.start()
@@ -236,7 +248,8 @@ class Interactive:
 
     def wait(self, text, times=1):
         with self.more:
-            assert self.more.wait_for(lambda: self.got.count(text) >= times or b"[ended]" in self.got, PATIENCE_S), self.got[-2000:]
+            assert self.more.wait_for(lambda: self.got.count(text) >= times or b"[ended]" in self.got,
+                                      PATIENCE_S), self.got[-2000:]
             return self.got
 
     def close(self):
@@ -272,7 +285,8 @@ def test_new_keys_within_transfers(authority, starts, letter):
             client.type(letter + b"\n")
             client.type(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             client.wait(b"HTTP/1.1 200", i + 1)
-        client.type(f"GET {DATA.format('default', 'keys')} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        client.type(
+            f"GET {DATA.format('default', 'keys')} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         got = client.wait(b"[ended]")
         assert body in got and got.count(b"KEYUPDATE") >= 6
     finally:
@@ -293,7 +307,7 @@ def test_no_negotiation_anew(authority, starts):
     d.stop()
 
 
-# --- files that change -------------------------------------------------------------------------------------------------
+# --- files that change ------------------------------------------------------------------------------------------------
 
 def serial(d, authority):
     with d.wire(authority.context()) as r:

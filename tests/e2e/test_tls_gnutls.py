@@ -30,8 +30,9 @@ def request(path, *headers):
 def client(address, authority, *args, send=b"", name="localhost", priority="NORMAL"):
     """(its exit status, all that it says)"""
     names = ("--sni-hostname", name, "--verify-hostname", name)
-    run = subprocess.run([program("gnutls-cli"), "--x509cafile", authority.cert, *names, "--priority", priority, "--port", str(address[1]),
-                          *args, address[0]], input=send, capture_output=True, timeout=PATIENCE_S)
+    run = subprocess.run([program("gnutls-cli"), "--x509cafile", authority.cert, *names, "--priority", priority,
+                          "--port", str(address[1]), *args, address[0]], input=send, capture_output=True,
+                         timeout=PATIENCE_S)
     return run.returncode, run.stdout + run.stderr
 
 
@@ -45,14 +46,16 @@ def test_a_get(d, version):
     d.put("x", data)
     asked = request(DATA.format("default", "x"))
     status, said = client(d.tls, secure.authority(), "--alpn", "http/1.1", send=asked, priority=only(version))
-    assert status == 0 and b"Handshake was completed" in said and f"Description: ({version}".encode() in said, said[:2000]
+    assert (status == 0 and b"Handshake was completed" in said and f"Description: ({version}".encode()
+            in said), said[:2000]
     assert b"Application protocol: http/1.1" in said and b"HTTP/1.1 200" in said and data in said, said[:2000]
 
 
 @pytest.mark.parametrize("suite", ["AES-128-GCM", "AES-256-GCM", "CHACHA20-POLY1305"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_suites(d, version, suite):
-    status, said = client(d.tls, secure.authority(), send=request("/readyz"), priority=only(version) + ":-CIPHER-ALL:+" + suite)
+    status, said = client(d.tls, secure.authority(), send=request("/readyz"), priority=only(version) + ":-CIPHER-ALL:+"
+                          + suite)
     assert status == 0 and b"HTTP/1.1 200" in said and f"({suite})".encode() in said, said[:2000]
 
 
@@ -68,7 +71,8 @@ def test_a_wrong_authority_and_a_wrong_name(d, tmp_path, version):
     other = secure.Authority(tmp_path, "another authority")
     status, said = client(d.tls, other, send=request("/readyz"), priority=only(version))
     assert status != 0 and b"The certificate issuer is unknown" in said and b"HTTP/1.1" not in said, said[:2000]
-    status, said = client(d.tls, secure.authority(), send=request("/readyz"), priority=only(version), name="elsewhere.example")
+    status, said = client(d.tls, secure.authority(), send=request("/readyz"), priority=only(version),
+                          name="elsewhere.example")
     assert status != 0 and b"does not match" in said and b"HTTP/1.1" not in said, said[:2000]
 
 

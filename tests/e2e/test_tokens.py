@@ -16,7 +16,8 @@ SOON = "3s"
 
 
 def said(state, *args):
-    return subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True, timeout=90)
+    return subprocess.run([binary(), "token", *args, "--state-dir", str(state)], capture_output=True, text=True,
+                          timeout=90)
 
 
 def listed(state, *args):
@@ -28,7 +29,7 @@ def boss(tmp_path):
     return token(tmp_path, "add", "boss", "--scope", "admin")
 
 
-# --- time -----------------------------------------------------------------------------------------------------------------
+# --- time -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_token_expires_while_the_daemon_runs(start, tmp_path, boss):
@@ -50,7 +51,8 @@ def test_tokens_that_have_all_expired_open_nothing(start, tmp_path):
     d.ask("GET", "/v1").problem(401, "unauthenticated")
 
 
-@pytest.mark.parametrize("when", ["", "0", "0s", "30", "-1d", "1y", "2001-02-03T04:05:06Z", "2031-02-30T00:00:00Z", "2031-02-03", "tomorrow"])
+@pytest.mark.parametrize("when", ["", "0", "0s", "30", "-1d", "1y", "2001-02-03T04:05:06Z", "2031-02-30T00:00:00Z",
+                                  "2031-02-03", "tomorrow"])
 def test_times_that_are_none(tmp_path, when):
     out = said(tmp_path, "add", "x", "--expires", when)
     assert out.returncode == 64 and "--expires" in out.stderr and out.stdout == "", out
@@ -72,7 +74,8 @@ def test_rotation_with_an_overlap(start, tmp_path, boss):
     at_once = token(tmp_path, "rotate", "ci", "--overlap", "0")
     until("the former one is over", lambda: d.ask("GET", "/v1", token=new).status == 401)
     d.ask("GET", "/v1", token=at_once).expect(200)
-    assert said(tmp_path, "rotate", "none").returncode == 70 and said(tmp_path, "rotate", "ci", "--overlap", "x").returncode == 64
+    assert said(tmp_path, "rotate", "none").returncode == 70 and said(tmp_path, "rotate", "ci", "--overlap",
+                                                                      "x").returncode == 64
 
 
 def test_the_last_use(start, tmp_path, boss):
@@ -95,19 +98,23 @@ def test_the_last_use(start, tmp_path, boss):
 
 
 @pytest.mark.parametrize("words", [
-    ("rotate",), ("rotate", "a", "b"), ("list", "--overlap", "1h"), ("add", "x", "--overlap", "1h"), ("add", "x", "--json"),
-    ("rotate", "x", "--scope", "read"), ("add", "x", "--prefix", "a b"), ("add", "x", "--prefix", "-a"), ("add", "x", "--subject", ""),
-    ("add", "x", "--subject", "x" * 256), ("add", "x", "--scope", "verify,none"), ("add", "x", "--expires")], ids=" ".join)
+    ("rotate",), ("rotate", "a", "b"), ("list", "--overlap", "1h"), ("add", "x", "--overlap", "1h"),
+    ("add", "x", "--json"), ("rotate", "x", "--scope", "read"), ("add", "x", "--prefix", "a b"),
+    ("add", "x", "--prefix", "-a"), ("add", "x", "--subject", ""), ("add", "x", "--subject", "x" * 256),
+    ("add", "x", "--scope", "verify,none"), ("add", "x", "--expires")], ids=" ".join)
 def test_words_that_are_refused(tmp_path, words):
     assert said(tmp_path, *words).returncode == 64
 
 
 def test_help_and_the_nearest_option(tmp_path):
     whole, add = said(tmp_path, "--help").stdout, said(tmp_path, "add", "--help").stdout
-    assert all(word in whole for word in ("token add NAME", "token rotate NAME", "--json", "--overlap", "--prefix", "--subject", "--state-dir"))
-    assert "--expires" in add and "--overlap" not in add and "--rate-bytes" not in whole and len(whole.splitlines()) < 60
+    assert all(word in whole for word in ("token add NAME", "token rotate NAME", "--json", "--overlap", "--prefix",
+                                          "--subject", "--state-dir"))
+    assert ("--expires" in add and "--overlap" not in add and "--rate-bytes" not in whole and len(whole.splitlines())
+            < 60)
     out = said(tmp_path, "add", "b", "--prefx", "a")
-    assert out.returncode == 64 and "is --prefix meant?" in out.stderr and "--expires" in out.stderr and "--rate-bytes" not in out.stderr, out
+    assert (out.returncode == 64 and "is --prefix meant?" in out.stderr and "--expires" in out.stderr
+            and "--rate-bytes" not in out.stderr), out
     assert "is --state-dir meant?" in said(tmp_path, "list", "--sate-dir", "x").stderr
     assert "token --help says more" in said(tmp_path, "list", "--nonsense-word").stderr
     daemon = subprocess.run([binary(), "--help"], capture_output=True, text=True, timeout=90).stdout
@@ -118,7 +125,8 @@ def test_help_and_the_nearest_option(tmp_path):
 
 def test_what_the_commands_say(tmp_path):
     out = said(tmp_path, "add", "boss", "--session", "nosuch")
-    assert out.returncode == 0 and "there is no session nosuch yet" in out.stderr and "knows it within a second" in out.stderr
+    assert (out.returncode == 0 and "there is no session nosuch yet" in out.stderr and "knows it within a second"
+            in out.stderr)
     assert "token rotate boss" in said(tmp_path, "add", "boss").stderr
     out = said(tmp_path, "revoke", "boss")
     assert "token boss is revoked" in out.stderr and "within a second" in out.stderr
@@ -126,8 +134,9 @@ def test_what_the_commands_say(tmp_path):
     assert said(tmp_path, "rotate", "boss", "--overlap", "30").returncode == 64
 
 
-@pytest.mark.parametrize("subject, right", [("ci", "CN=ci"), ("/CN=ci", "CN=ci"), ("cn=lower", "CN=lower"), ("CN=a,  O=b", "CN=a,O=b"),
-                                            ("CN=", None), ("dns:", None), ("ip:300.1.1.1", None), ("foo:bar", None)])
+@pytest.mark.parametrize("subject, right", [("ci", "CN=ci"), ("/CN=ci", "CN=ci"), ("cn=lower", "CN=lower"),
+                                            ("CN=a,  O=b", "CN=a,O=b"), ("CN=", None), ("dns:", None),
+                                            ("ip:300.1.1.1", None), ("foo:bar", None)])
 def test_subjects_that_no_certificate_has(tmp_path, subject, right):
     out = said(tmp_path, "add", "x", "--subject", subject)
     assert out.returncode == 64 and f'no certificate has the subject "{subject}"' in out.stderr, out
@@ -142,7 +151,7 @@ def test_a_subject_stands_for_one_token(tmp_path):
     assert listed(tmp_path)["one"]["subject"] == "dns:cam1.example"
 
 
-# --- the scope verify -----------------------------------------------------------------------------------------------------
+# --- the scope verify -------------------------------------------------------------------------------------------------
 
 
 def test_verify_sees_no_contents(start, tmp_path, boss):
@@ -155,22 +164,26 @@ def test_verify_sees_no_contents(start, tmp_path, boss):
     assert head.headers["Repr-Digest"] and head.headers["Content-Length"] == "5" and head.headers["Gpubuf-Crc32c"]
     d.ask("GET", x, headers={"If-None-Match": tag}, token=verify).expect(304)
     d.ask("GET", x, headers={"If-Match": '"none"'}, token=verify).expect(412)
-    for headers in ({}, {"If-None-Match": '"none"'}, {"Range": "bytes=0-1"}, {"Want-Repr-Digest": "sha-256=1"}, {"If-Match": tag}):
+    for headers in ({}, {"If-None-Match": '"none"'}, {"Range": "bytes=0-1"}, {"Want-Repr-Digest": "sha-256=1"},
+                    {"If-Match": tag}):
         reply = d.ask("GET", x, headers=headers, token=verify)
         assert "needs scope read" in reply.problem(403, "forbidden")["detail"] and b"hello" not in reply.body
         assert "Repr-Digest" not in reply.headers
     d.ask("GET", x + "?slice=0:1", token=verify).problem(403, "forbidden")
-    for path in ("/v1", "/v1/stats", "/metrics", "/v1/sessions", "/v1/sessions/default/stats", "/v1/sessions/default/buffers",
-                 "/v1/sessions/default/buffers/x", "/v1/devices", "/v1/leases", "/v1/operations", "/v1/sessions/default/uploads"):
+    for path in ("/v1", "/v1/stats", "/metrics", "/v1/sessions", "/v1/sessions/default/stats",
+                 "/v1/sessions/default/buffers", "/v1/sessions/default/buffers/x", "/v1/devices", "/v1/leases",
+                 "/v1/operations", "/v1/sessions/default/uploads"):
         d.ask("GET", path, token=verify).expect(200)
-    assert d.ask("POST", "/v1/sessions/default/buffers/x/verify", {"algorithms": ["sha-256"]}, token=verify).expect(200).json()["match"]
-    for method, path, body in (("GET", "/v1/sessions/default/tensors", None), ("PUT", x, b"1"), ("GET", "/v1/snapshot", None),
-                               ("POST", "/v1/sessions/default/buffers/y/copy", {"from": "x"}), ("DELETE", x[:-5], None),
+    assert d.ask("POST", "/v1/sessions/default/buffers/x/verify", {"algorithms": ["sha-256"]},
+                 token=verify).expect(200).json()["match"]
+    for method, path, body in (("GET", "/v1/sessions/default/tensors", None), ("PUT", x, b"1"),
+                               ("GET", "/v1/snapshot", None), ("POST", "/v1/sessions/default/buffers/y/copy",
+                                                               {"from": "x"}), ("DELETE", x[:-5], None),
                                ("POST", "/v1/sessions/default/buffers/x/export", {})):
         d.ask(method, path, body, token=verify).problem(403, "forbidden")
 
 
-# --- what a token holds ---------------------------------------------------------------------------------------------------
+# --- what a token holds -----------------------------------------------------------------------------------------------
 
 
 def revoke(state, how, name):
@@ -180,7 +193,8 @@ def revoke(state, how, name):
 
 
 def made(d, state, how, *args):
-    """A token that the daemon knows. It is made after the start, which takes longer than its life where a GPU is slow to begin."""
+    """A token that the daemon knows. It is made after the start, which takes longer than its life where a GPU is slow
+    to begin."""
     secret = token(state, "add", "t", *args, *(("--expires", SOON) if how == "expired" else ()))
     until("the token is known", lambda: d.ask("GET", "/v1", token=secret).status == 200)
     return secret
@@ -262,13 +276,14 @@ def test_leases_end(start, tmp_path, boss, how):
         assert a.status == b.status == 200 and a.json()["expires_at"] is None
         with Memory(a) as memory:
             revoke(tmp_path, how, "t")
-            until("its lease has ended", lambda: d.ask("GET", "/v1/leases/" + a.json()["lease"], token=boss).status == 404)
+            until("its lease has ended", lambda: d.ask("GET", "/v1/leases/" + a.json()["lease"], token=boss).status
+                  == 404)
             d.ask("GET", "/v1/leases/" + b.json()["lease"], token=boss).expect(200)
             assert bytes(memory.bytes()[:3]) == b"abc"  # the daemon cannot unmap it
             assert d.ask("GET", "/v1/sessions/default/buffers/x", token=boss).json()["escaped"]
 
 
-# --- the greatest age of a lease ------------------------------------------------------------------------------------------
+# --- the greatest age of a lease --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -296,11 +311,12 @@ def test_ages_that_are_refused(start):
         assert "--max-lease-age" in c.map("x", max_age=61).json()["detail"]
 
 
-# --- secrets from elsewhere -----------------------------------------------------------------------------------------------
+# --- secrets from elsewhere -------------------------------------------------------------------------------------------
 
 
 def given(state, *args, text=""):
-    return subprocess.run([binary(), "token", *args, "--state-dir", str(state)], input=text, capture_output=True, text=True, timeout=90)
+    return subprocess.run([binary(), "token", *args, "--state-dir", str(state)], input=text, capture_output=True,
+                          text=True, timeout=90)
 
 
 def test_a_secret_that_was_made_elsewhere(start, tmp_path):
@@ -329,7 +345,8 @@ def test_a_secret_that_cannot_be_shown(start, tmp_path, boss):
     d, state = start(state=str(tmp_path)), ["--state-dir", str(tmp_path)]
     for words in (["add", "new"], ["rotate", "boss", "--overlap", "0"]):
         with open("/dev/full", "w") as full:
-            out = subprocess.run([binary(), "token", *words, *state], stdout=full, stderr=subprocess.PIPE, text=True, timeout=90)
+            out = subprocess.run([binary(), "token", *words, *state], stdout=full, stderr=subprocess.PIPE, text=True,
+                                 timeout=90)
         assert out.returncode != 0 and "cannot be shown" in out.stderr, words
     d.ask("GET", "/v1/stats", token=boss).expect(200)
     assert [t["name"] for t in json.loads(token(tmp_path, "list", "--json"))["tokens"]] == ["boss"]
@@ -337,7 +354,8 @@ def test_a_secret_that_cannot_be_shown(start, tmp_path, boss):
 
 def test_the_first_token_tells_what_it_closes(tmp_path):
     def add(name):
-        return subprocess.run([binary(), "token", "add", name, "--state-dir", str(tmp_path)], capture_output=True, text=True, timeout=90).stderr
+        return subprocess.run([binary(), "token", "add", name, "--state-dir", str(tmp_path)], capture_output=True,
+                              text=True, timeout=90).stderr
 
     assert "refuses every request without a token" in add("one")
     assert "refuses every request" not in add("two")

@@ -26,7 +26,8 @@ def ask(d, client, who, method, target, body=None, secret=None, headers=None):
         context.load_cert_chain(client.path(who + ".pem"), client.path(who + ".key"))
     c = http.client.HTTPSConnection(*d.tcp, timeout=PATIENCE_S, context=context)
     try:
-        c.request(method, target, body, {**(headers or {}), **({"Authorization": "Bearer " + secret} if secret else {})})
+        c.request(method, target, body, {**(headers or {}), **({"Authorization": "Bearer " + secret} if secret
+                                                               else {})})
         r = c.getresponse()
         return r.status, r.read()
     finally:
@@ -59,7 +60,8 @@ def test_operations_of_certificates(guarded, client):
     """The request continues without its connection."""
     d, boss = guarded
     for i in range(20):
-        status, body = ask(d, client, "cam", "POST", f"/v1/sessions/default/buffers/cam1-{i}/fill" if i else "/v1/sessions/default/buffers",
+        status, body = ask(d, client, "cam", "POST",
+                           f"/v1/sessions/default/buffers/cam1-{i}/fill" if i else "/v1/sessions/default/buffers",
                            json.dumps({"name": "cam1-0", "bytes": 1 << 20} if not i else {"pattern": i}),
                            headers={"Prefer": "respond-async", "Content-Type": "application/json"})
         assert status in (201, 202, 404), body
@@ -90,7 +92,8 @@ def test_authorities_that_change_are_in_force_on_kept_connections(start, tmp_pat
     token(state, "add", "robot", "--scope", "write", "--subject", "dns:robot.example")
     both.write_text(open(client.cert).read() + open(others.cert).read())
     cert, key = secure.authority().pair
-    d = start("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", both, state=str(state), listen=("--listen", "none", "--tls-listen", "127.0.0.1:0"))
+    d = start("--tls-cert", cert, "--tls-key", key, "--tls-client-ca", both, state=str(state),
+              listen=("--listen", "none", "--tls-listen", "127.0.0.1:0"))
 
     def context(authority, name):
         made = ssl.create_default_context(cafile=secure.authority().cert)

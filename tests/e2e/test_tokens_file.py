@@ -46,13 +46,14 @@ name=four subject=dns:four.example scope=verify
 """
 OBJECTS = [{"name": "one", "secret": secret(1), "prefix": None},
            {"name": "two", "hash": hashlib.sha256(secret(2).encode()).hexdigest(), "scope": "write", "prefix": "cam1-"},
-           {"name": "three", "secret": secret(3), "session": "mine", "scope": "write,map", "subject": 'CN=a \\"b\\",O=c',
-            "expires": "2090-01-02T03:04:05Z"},
+           {"name": "three", "secret": secret(3), "session": "mine", "scope": "write,map",
+            "subject": 'CN=a \\"b\\",O=c', "expires": "2090-01-02T03:04:05Z"},
            {"name": "four", "subject": "dns:four.example", "scope": "verify"}]
 
 
-@pytest.mark.parametrize("text", [LINES, LINES.replace("\n", "\r\n"), json.dumps(OBJECTS), json.dumps(OBJECTS, indent=1),
-                                  "\n".join(json.dumps(o) for o in OBJECTS)], ids=["lines", "crlf", "list", "indented", "objects"])
+@pytest.mark.parametrize("text", [LINES, LINES.replace("\n", "\r\n"), json.dumps(OBJECTS),
+                                  json.dumps(OBJECTS, indent=1), "\n".join(json.dumps(o) for o in OBJECTS)],
+                         ids=["lines", "crlf", "list", "indented", "objects"])
 def test_all_forms(start, tmp_path, file, text):
     write(file, text)
     d = begin(start, tmp_path, file)
@@ -65,9 +66,10 @@ def test_all_forms(start, tmp_path, file, text):
     until("the uses are known", lambda: listed(d.state, "--tokens-file", str(file))["one"]["last_used_at"])
     tokens = listed(d.state, "--tokens-file", str(file))
     assert list(tokens) == ["one", "two", "three", "four"] and {t["source"] for t in tokens.values()} == {"file"}
-    assert tokens["three"] == {**tokens["three"], "scopes": ["write", "map"], "session": "mine", "subject": 'CN=a \\"b\\",O=c',
-                               "expires_at": "2090-01-02T03:04:05.000Z", "prefix": None}
-    assert tokens["two"]["prefix"] == "cam1-" and tokens["four"]["scopes"] == ["verify"] and tokens["one"]["scopes"] == ["read"]
+    assert tokens["three"] == {**tokens["three"], "scopes": ["write", "map"], "session": "mine",
+                               "subject": 'CN=a \\"b\\",O=c', "expires_at": "2090-01-02T03:04:05.000Z", "prefix": None}
+    assert (tokens["two"]["prefix"] == "cam1-" and tokens["four"]["scopes"] == ["verify"] and tokens["one"]["scopes"]
+            == ["read"])
     assert not any(secret(i) in d.log() for i in (1, 2, 3))
 
 
@@ -89,7 +91,8 @@ def test_it_is_read_again(start, tmp_path, file):
 
 
 def test_as_many_as_a_file_may_have(start, tmp_path, file):
-    """They are compared with each other and with those before in less time than the daemon may take for its other work."""
+    """They are compared with each other and with those before in less time than the daemon may take for its other
+    work."""
     def text(n):
         return "".join(f"name=t{i} secret={secret(i)} subject=dns:t{i}\n" for i in range(n))
 
@@ -131,15 +134,17 @@ def test_a_file_that_is_being_written_is_not_read(start, tmp_path, file):
 def test_changes_are_in_the_audit(start, tmp_path, file):
     write(file, "".join(f"name=t{i} secret={secret(i)} scope=admin\n" for i in range(3)))
     d = begin(start, tmp_path, file)
-    write(file, f"name=t0 secret={secret(0)} scope=admin\nname=t1 secret={secret(1)} scope=read\nname=t3 secret={secret(3)} session=s\n")
+    write(file, f"name=t0 secret={secret(0)} scope=admin\nname=t1 secret={secret(1)} scope=read\nname=t3 "
+          f"secret={secret(3)} session=s\n")
     until("it was read", lambda: d.ask("GET", "/v1", token=secret(3)).status != 401)
 
     def changes():
-        return [(r["event"], r["object"], r["address"], r.get("session")) for r in d.ask("GET", "/v1/audit", token=secret(0)).json()["items"]
-                if r["event"].startswith("token.")]
+        return [(r["event"], r["object"], r["address"], r.get("session"))
+                for r in d.ask("GET", "/v1/audit", token=secret(0)).json()["items"] if r["event"].startswith("token.")]
 
     until("they are recorded", lambda: sorted(changes()) == [
-        ("token.added", "t3", "daemon", "s"), ("token.changed", "t1", "daemon", None), ("token.revoked", "t2", "daemon", None)])
+        ("token.added", "t3", "daemon", "s"), ("token.changed", "t1", "daemon", None),
+        ("token.revoked", "t2", "daemon", None)])
     write(file, "name=\n")
     until("it is said", lambda: f"{file}:1" in d.log())
     d.process.send_signal(signal.SIGHUP)
@@ -193,15 +198,18 @@ GOOD = f"name=a secret={secret(1)} "
     (GOOD + "expires=30d", 1, "expires must be a time"),
     (GOOD + "prefix=a/b", 1, "prefix"),
     (GOOD + "session=-", 1, "session name"),
-    *[(GOOD + f"{key}={empty}", 1, what) for empty in ("", '""') for key, what in (  # of a template's variable that is not set
-        ("session", "session name"), ("prefix", "prefix"), ("scope", "scope must be"), ("subject", "subject"), ("expires", "expires must"))],
+    # of a template's variable that is not set
+    *[(GOOD + f"{key}={empty}", 1, what) for empty in ("", '""') for key, what in (
+        ("session", "session name"), ("prefix", "prefix"), ("scope", "scope must be"), ("subject", "subject"),
+        ("expires", "expires must"))],
     ('{"name":"a","subject":"dns:x","prefix":""}', 1, "prefix"),
     (GOOD + "expires=1970-01-01T00:00:00Z", 1, "expires must be a time after 1970"),
     ("".join(f"name=a{i} subject=dns:x{i}\n" for i in range(10001)), 10001, "one more than the 10000"),
     *[(f"name=b {kind}", 1, flaw) for kind, flaw in (
-        ("subject=ci", "it is a subject such as CN=ci"), ("subject=/CN=ci", "a comma between them and no /"), ("subject=CN=", "no value"),
-        ("subject=dns:", "a host name"), ("subject=ip:300.1.1.1", "an address"), ("subject=foo:bar", "begins with dns:"),
-        ("subject=cn=lower", "in these letters"), ('subject="CN=a,  O=b"', "no blank"))],
+        ("subject=ci", "it is a subject such as CN=ci"), ("subject=/CN=ci", "a comma between them and no /"),
+        ("subject=CN=", "no value"), ("subject=dns:", "a host name"), ("subject=ip:300.1.1.1", "an address"),
+        ("subject=foo:bar", "begins with dns:"), ("subject=cn=lower", "in these letters"),
+        ('subject="CN=a,  O=b"', "no blank"))],
     (GOOD + "hash=" + "0" * 64, 1, "not both"),
     ("# \n\nname=a hash=0", 3, "64 lower-case"),
     ("name=a secret=short", 1, "at least 16 bytes"),
@@ -246,12 +254,12 @@ def test_files_that_are_none(tmp_path, file, what):
         write(file, "name=a\0")
     elif what == "large":
         write(file, "#" * (4 << 20) + "#")
-    out = subprocess.run([binary(), "token", "list", "--state-dir", tmp_path / "state", "--tokens-file", file], capture_output=True,
-                         text=True, timeout=90)
+    out = subprocess.run([binary(), "token", "list", "--state-dir", tmp_path / "state", "--tokens-file", file],
+                         capture_output=True, text=True, timeout=90)
     assert out.returncode == 64 and str(file) in out.stderr and out.stdout == "", out
 
 
-# --- beside the database --------------------------------------------------------------------------------------------------
+# --- beside the database ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what, line", [
@@ -262,16 +270,19 @@ def test_the_database_wins(start, tmp_path, file, what, line):
     ours = token(state, "add", "ci", "--subject", "CN=ci", "--scope", "write")
     good = f"name=good secret={secret(2)}\n"
     write(file, good + line.format(secret(1), ours) + "\n")
-    said_so = f'{file}:2: token "{"ci" if what == "name" else "other"}" is not in force: token "ci" of the database has the same {what}'
+    said_so = (f'{file}:2: token "{"ci" if what == "name" else "other"}" is not in force: token "ci" of the database '
+               f'has the same {what}')
     d = begin(start, tmp_path, file)
     assert said_so in d.log()
     d.ask("PUT", DATA.format("default", "x"), b"1", token=ours).expect(201)
     d.ask("GET", "/v1", token=secret(2)).expect(200)
     d.ask("GET", "/v1", token=secret(1)).problem(401, "unauthenticated")
     shown = json.loads(token(state, "list", "--json", "--tokens-file", file))["tokens"]
-    assert [t["in_force"] for t in shown] == [True, False, True] and f"the database has its {what}" in token(state, "list", "--tokens-file", file)
+    assert ([t["in_force"] for t in shown] == [True, False, True] and f"the database has its {what}"
+            in token(state, "list", "--tokens-file", file))
     out = said(state, "revoke", "ci", "--tokens-file", file)
-    assert out.returncode == 0 and "token ci is revoked" in out.stderr and (f"of {file}, line 2, is in force now" in out.stderr) == (what == "name")
+    assert out.returncode == 0 and "token ci is revoked" in out.stderr and (f"of {file}, line 2, is in force now"
+                                                                            in out.stderr) == (what == "name")
     if what == "name":
         until("the file's is in force", lambda: d.ask("GET", "/v1", token=secret(1)).status == 200)
         token(state, "add", "ci")  # without the file's name, the command cannot know
@@ -284,7 +295,8 @@ def test_the_file_takes_no_certificate_from_the_database(start, tmp_path, file):
     write(file, 'name=filecert subject="CN=ci" scope=verify\n')
     for args, what in ((("ci", "--subject", "CN=ci"), "subject"), (("filecert",), "name")):
         out = said(state, "add", *args, "--tokens-file", str(file))
-        assert out.returncode == 64 and f"{file}:1 has a token of the same {what}: remove that line first" in out.stderr, out
+        assert (out.returncode == 64 and f"{file}:1 has a token of the same {what}: remove that line first"
+                in out.stderr), out
     out = said(state, "add", "free", "--tokens-file", str(file))
     assert out.returncode == 0, out
     for words in (("revoke",), ("rotate",)):

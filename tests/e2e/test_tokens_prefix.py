@@ -29,7 +29,8 @@ def guarded(start, tmp_path):
 
 def packed(tensors):
     """A safetensors file of tensors of one byte each."""
-    head = json.dumps({t: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, t in enumerate(tensors)}).encode()
+    head = json.dumps({t: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i,
+                       t in enumerate(tensors)}).encode()
     return struct.pack("<Q", len(head)) + head + bytes(len(tensors))
 
 
@@ -74,8 +75,9 @@ def test_every_route_that_cannot_be_limited_is_refused(guarded):
 
 def test_what_is_free(guarded):
     d, _, cam, _ = guarded
-    for method, path in (("GET", "/v1"), ("GET", "/v1/devices"), ("GET", "/v1/devices/0"), ("GET", S), ("POST", S + "/heartbeat"),
-                         ("GET", S + "/pools"), ("GET", S + "/pools?limit=1"), ("GET", S + "/streams"), ("GET", S + "/streams/default")):
+    for method, path in (("GET", "/v1"), ("GET", "/v1/devices"), ("GET", "/v1/devices/0"), ("GET", S),
+                         ("POST", S + "/heartbeat"), ("GET", S + "/pools"), ("GET", S + "/pools?limit=1"),
+                         ("GET", S + "/streams"), ("GET", S + "/streams/default")):
         d.ask(method, path, token=cam).expect(200)
     for path in (S + "/sync", S + "/streams/default/sync"):
         assert d.ask("POST", path, token=cam).status in (200, 204)
@@ -102,7 +104,8 @@ def test_lists_show_only_its_own(guarded):
     d.ask("PUT", DATA.format("default", "cam1-z"), b"1", token=cam).expect(201)
     seen, cursor = [], ""
     while cursor is not None:  # a page is not empty while something follows
-        page = d.ask("GET", S + "/buffers?limit=1" + (f"&cursor={cursor}" if cursor else ""), token=cam).expect(200).json()
+        page = d.ask("GET", S + "/buffers?limit=1" + (f"&cursor={cursor}" if cursor else ""),
+                     token=cam).expect(200).json()
         cursor = page["next_cursor"]
         assert page["items"] or cursor is None
         seen += [i["name"] for i in page["items"]]
@@ -117,9 +120,10 @@ def test_uploads(guarded):
     assert names(d.ask("GET", S + "/uploads", token=cam)) == ["cam1-u"]
     at = S + "/uploads/" + theirs
     for method, path, body, headers in (
-            ("GET", at, None, {}), ("HEAD", at, None, {}), ("DELETE", at, None, {}), ("PUT", at + "/parts?offset=0", b"1234", {}),
-            ("POST", at + "/complete", {}, {}),
-            ("PATCH", at, b"12", {"Upload-Offset": "0", "Upload-Complete": "?0", "Content-Type": "application/partial-upload"})):
+            ("GET", at, None, {}), ("HEAD", at, None, {}), ("DELETE", at, None, {}),
+            ("PUT", at + "/parts?offset=0", b"1234", {}), ("POST", at + "/complete", {}, {}),
+            ("PATCH", at, b"12", {"Upload-Offset": "0", "Upload-Complete": "?0",
+                                  "Content-Type": "application/partial-upload"})):
         assert d.ask(method, path, body, headers, cam).status == 404, (method, path)
     assert d.ask("GET", at, token=other).expect(200).json()["received_bytes"] == 0
     d.ask("PUT", S + f"/uploads/{mine}/parts?offset=0", b"1234", token=cam).expect(200)
@@ -130,10 +134,13 @@ def test_batches(guarded):
     d, boss, cam, _ = guarded
     for bad in ({"op": "delete", "buffer": "cam2-x"}, {"op": "create", "buffer": "z", "bytes": 4},
                 {"op": "copy", "buffer": "cam1-b", "from": "cam2-x"}, {"op": "fill", "buffer": "cam2-x", "pattern": 0},
-                {"op": "sync", "buffer": "cam2-x", "to": "host"}, {"op": "release", "buffer": "cam2-x", "side": "host"}):
-        reply = d.ask("POST", S + "/batch", {"operations": [{"op": "copy", "buffer": "cam1-b", "from": "cam1-x"}, bad]}, token=cam)
+                {"op": "sync", "buffer": "cam2-x", "to": "host"}, {"op": "release", "buffer": "cam2-x",
+                                                                   "side": "host"}):
+        reply = d.ask("POST", S + "/batch", {"operations": [{"op": "copy", "buffer": "cam1-b", "from": "cam1-x"}, bad]},
+                      token=cam)
         assert "operations[1]" in reply.problem(403, "forbidden")["detail"]
-    d.ask("POST", S + "/batch", {"operations": [{"op": "copy", "buffer": "cam1-b", "from": "cam1-x"}]}, token=cam).expect(200)
+    d.ask("POST", S + "/batch", {"operations": [{"op": "copy", "buffer": "cam1-b", "from": "cam1-x"}]},
+          token=cam).expect(200)
     assert names(d.ask("GET", S + "/buffers", token=boss)) == ["cam1", "cam1-b", "cam1-x", "cam2-x"]
 
 
@@ -144,8 +151,10 @@ def test_tensors(guarded):
     assert list(header_of(d.ask("GET", S + "/tensors?prefix=cam", token=cam).expect(200).body)) == ["cam1-x"]
     d.ask("GET", S + "/tensors?names=cam1-x,cam2-x", token=cam).problem(403, "forbidden")
     d.ask("GET", S + "/tensors?names=cam1-x", token=cam).expect(200)
-    d.ask("PUT", S + "/tensors", packed(["cam1-a", "b"]), {"Content-Type": "application/x-safetensors"}, cam).problem(403, "forbidden")
-    d.ask("PUT", S + "/tensors?prefix=cam1-", packed(["a", "b"]), {"Content-Type": "application/x-safetensors"}, cam).expect(201)
+    d.ask("PUT", S + "/tensors", packed(["cam1-a", "b"]), {"Content-Type": "application/x-safetensors"},
+          cam).problem(403, "forbidden")
+    d.ask("PUT", S + "/tensors?prefix=cam1-", packed(["a", "b"]), {"Content-Type": "application/x-safetensors"},
+          cam).expect(201)
     assert names(d.ask("GET", S + "/buffers", token=boss)) == ["cam1", "cam1-a", "cam1-b", "cam1-x", "cam2-x"]
 
 
@@ -160,7 +169,8 @@ def test_the_feed(guarded):
         assert {e.get("buffer") for e in events} == {None, "cam1-x", "cam1-f"}
     page = d.ask("GET", "/v1/feed?after=0", None, JSON, cam).expect(200).json()["items"]
     assert {e.get("buffer") for e in page} == {None, "cam1-x", "cam1-f"}
-    assert {e.get("buffer") for e in d.ask("GET", "/v1/feed?after=0", None, JSON, boss).json()["items"]} > {"cam2-x", "cam2-f"}
+    assert ({e.get("buffer") for e in d.ask("GET", "/v1/feed?after=0", None, JSON, boss).json()["items"]}
+            > {"cam2-x", "cam2-f"})
 
 
 def test_leases(guarded):

@@ -40,7 +40,8 @@ def test_crc32c_is_castagnolis():
 
 def curl(daemon, *args, data=None):
     """(status, output) of curl as a user types it."""
-    out = subprocess.run(["curl", "-sS", "-w", "%{stderr}%{http_code}", *args], input=data, capture_output=True, timeout=120)
+    out = subprocess.run(["curl", "-sS", "-w", "%{stderr}%{http_code}", *args], input=data, capture_output=True,
+                         timeout=120)
     assert out.returncode == 0, out.stderr
     return int(out.stderr), out.stdout
 
@@ -131,7 +132,8 @@ def test_keep_alive_after_every_kind_of_answer(daemon, session):
         ("GET", f"/v1/sessions/{session}/buffers/y", None, {}, 404), ("GET", "/v1/stats", None, {}, 200),
         ("PATCH", f"/v1/sessions/{session}/buffers/x", {"labels": {"a": "b"}}, {}, 200),
         ("PUT", bpath, big, {}, 201), ("GET", bpath, None, {}, 200), ("HEAD", bpath, None, {}, 200),
-        ("DELETE", "/v1", None, {}, 405), ("GET", bpath, None, {"Range": "bytes=1-"}, 206), ("GET", "/livez", None, {}, 200),
+        ("DELETE", "/v1", None, {}, 405), ("GET", bpath, None, {"Range": "bytes=1-"}, 206),
+        ("GET", "/livez", None, {}, 200),
     ]
     for method, target, body, headers, status in steps:
         c.ask(method, target, body, headers).expect(status)
@@ -187,7 +189,8 @@ def test_partial_writes(daemon, session):
     state = daemon.meta("x", session)
     assert daemon.put("x", b"12", session, f"?offset={3 * SLOT - 1}").status in (400, 413, 422)
     for beyond in (3 * SLOT + 1, 2**63 - 1):
-        assert str(beyond) in daemon.put("x", b"12", session, f"?offset={beyond}").problem(422, "shape_mismatch")["detail"]
+        assert str(beyond) in daemon.put("x", b"12", session,
+                                         f"?offset={beyond}").problem(422, "shape_mismatch")["detail"]
     daemon.put("x", b"12", session, "?offset=-1").problem(400, "invalid_argument")
     daemon.put("x", b"12", session, "?offset=18446744073709551616").problem(400, "invalid_argument")
     daemon.put("none", b"12", session, "?offset=0").problem(404, "buffer_not_found")

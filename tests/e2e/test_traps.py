@@ -46,7 +46,8 @@ def test_pipelined_requests_are_answered_in_order(daemon, session):
     for i in range(20):
         daemon.put(f"x{i}", bytes([i]) * 10, session).expect(201)
     with daemon.raw() as r:
-        r.send(b"".join(f"GET {DATA.format(session, f'x{i}')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for i in range(20)))
+        r.send(b"".join(f"GET {DATA.format(session, f'x{i}')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+                        for i in range(20)))
         assert [r.reply().body for _ in range(20)] == [bytes([i]) * 10 for i in range(20)]
         r.request("PUT", DATA.format(session, "y"), ["Content-Length: 3"], b"abc" + STATS)
         assert (r.reply().status, r.reply().status) == (201, 200)
@@ -85,7 +86,8 @@ def test_connections_up_to_the_limit(start):
     until("all are there", lambda: local.ask("GET", "/v1/stats").json()["http"]["connections"] >= 33)
     with d.raw() as r:
         reply = r.send(STATS).reply()
-        assert reply.status == 503 and reply.json()["code"] == "saturated" and "8 are kept for the UNIX socket" in reply.json()["detail"]
+        assert (reply.status == 503 and reply.json()["code"] == "saturated" and "8 are kept for the UNIX socket"
+                in reply.json()["detail"])
         assert int(reply.headers["Retry-After"]) >= 1
     others = [Client(d.unix) for _ in range(7)]
     assert [c.ask("GET", "/livez").status for c in others] == [200] * 7

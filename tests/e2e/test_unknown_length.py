@@ -11,7 +11,8 @@ from harness import DATA, SLOT, SMALL_SLOTS, until
 from values import crc32c, npy, payload
 
 MIB = 1 << 20
-SIZES = [0, 1, 127, 128, SLOT - 1, SLOT + 1, MIB - 1, MIB, MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 4 * MIB + 1, 9 * MIB + 12345]
+SIZES = [0, 1, 127, 128, SLOT - 1, SLOT + 1, MIB - 1, MIB, MIB + 1, 2 * MIB - 1, 2 * MIB, 2 * MIB + 1, 4 * MIB + 1,
+         9 * MIB + 12345]
 
 
 def pieces(data, n=100003):
@@ -121,7 +122,8 @@ def test_the_quota_is_reached_in_the_midst(daemon, session):
     daemon.put("x", old, session).expect(201)
     daemon.ask("PATCH", "/v1/sessions/" + session, {"quota": {"bytes": 5 * MIB}}).expect(200)
     daemon.put("x", pieces(payload(20 * MIB)), session).problem(507, "quota_exceeded")
-    p = daemon.put("x", pieces(payload(3 * MIB)), session).problem(507, "quota_exceeded")  # at the end, where it is needed twice
+    # at the end, where it is needed twice
+    p = daemon.put("x", pieces(payload(3 * MIB)), session).problem(507, "quota_exceeded")
     assert "twice" in p["detail"]
     until("all is given back", lambda: used(daemon, session) == 1000)
     holds(daemon, session, "x", old)
@@ -261,7 +263,8 @@ def test_a_coded_body_that_expands_beyond_the_limit(start):
 
 
 def test_a_digest_is_checked(daemon, session):
-    daemon.put("x", pieces(payload(MIB)), session, headers={"Repr-Digest": "sha-256=:" + "A" * 43 + "=:"}).problem(400, "digest_mismatch")
+    daemon.put("x", pieces(payload(MIB)), session, headers={"Repr-Digest": "sha-256=:" + "A" * 43
+                                                            + "=:"}).problem(400, "digest_mismatch")
     daemon.data("x", session).problem(404, "buffer_not_found")
     until("all is given back", lambda: used(daemon, session) == 0)
 

@@ -26,7 +26,8 @@ def crowd(daemon):
     """Buffers whose list is twice as long as a page."""
     s = Session(daemon)
     for at in range(0, 1000, 250):
-        batch = [{"op": "create", "buffer": x["name"], "bytes": 8, "labels": x["labels"]} for x in (label("b", n) for n in range(at, at + 250))]
+        batch = [{"op": "create", "buffer": x["name"], "bytes": 8, "labels": x["labels"]}
+                 for x in (label("b", n) for n in range(at, at + 250))]
         assert s.post("batch", {"operations": batch})["failed"] == 0
     return s
 

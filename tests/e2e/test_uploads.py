@@ -313,7 +313,8 @@ def test_limits_and_expiry(start, tmp_path):
     d.ask("POST", path, {"buffer": "x", "bytes": 0}).problem(507, "limit_reached")
     until("they have expired", lambda: d.get(path)["items"] == [])
     d.ask("GET", first).problem(404, "upload_not_found")
-    until("it is given back", lambda: d.get("/v1/sessions/default")["used_bytes"] == 0 == d.stats()["open_uploads"]["bytes"])
+    until("it is given back", lambda: d.get("/v1/sessions/default")["used_bytes"] == 0
+          == d.stats()["open_uploads"]["bytes"])
     d.ask("POST", path, {"buffer": "x", "bytes": 1000}).expect(201)
 
 
@@ -325,7 +326,8 @@ def test_they_end_with_the_process(start, tmp_path):
     d.ask("PUT", path + "/parts?offset=0", b"x" * 100).expect(200)
     d.kill()
     d = start(state=state)
-    for method, target in (("GET", path), ("PUT", path + "/parts?offset=0"), ("POST", path + "/complete"), ("DELETE", path)):
+    for method, target in (("GET", path), ("PUT", path + "/parts?offset=0"), ("POST", path + "/complete"),
+                           ("DELETE", path)):
         d.ask(method, target, b"x" if method == "PUT" else None).problem(404, "upload_not_found")
     assert d.meta("x")["bytes"] == 1000 and d.meta("x")["state"] == "lost"
     until("it is given back", lambda: d.get("/v1/sessions/default")["used_bytes"] == 0)

@@ -10,7 +10,8 @@ from harness import DATA, library, token
 import values
 
 ml_dtypes = library("ml_dtypes")
-FLOAT8 = ["float8_" + name for name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu", "e3m4", "e4m3", "e4m3b11fnuz")]
+FLOAT8 = ["float8_" + name for name in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu", "e3m4", "e4m3",
+                                        "e4m3b11fnuz")]
 MOST = 64 * 1024
 
 
@@ -33,7 +34,8 @@ def every(name):
 
 def put(daemon, name, array):
     shape = ",".join(map(str, array.shape))
-    assert daemon.put(name, array.tobytes(), query=f"?format=raw&dtype={array.dtype.name}&shape={shape}").status in (200, 201)
+    assert (daemon.put(name, array.tobytes(), query=f"?format=raw&dtype={array.dtype.name}&shape={shape}").status
+            in (200, 201))
 
 
 def got(daemon, name, query):
@@ -128,7 +130,8 @@ def test_conditions_and_ranges(daemon):
         head = daemon.ask("HEAD", DATA.format("default", "x") + f"?format={form}").expect(200)
         assert head.headers["Content-Length"] == str(len(reply.body)) and head.headers["ETag"] == tag
         daemon.put("x", b"abcd" * 4, query="?in_place=true", headers={"If-Match": tag}).expect(200)
-        daemon.put("x", b"abcd" * 4, query="?in_place=true", headers={"If-Match": tag}).problem(412, "precondition_failed")
+        daemon.put("x", b"abcd" * 4, query="?in_place=true",
+                   headers={"If-Match": tag}).problem(412, "precondition_failed")
 
 
 @pytest.mark.parametrize("query", ("?offset=100&length=5", "?slice=100", "?slice=100&format=json"))

@@ -8,10 +8,11 @@ from harness import BACKENDS, Daemon
 from record import COMMON, RECORD
 
 
-# Answers that are declared, and that no test brings about: {"GET /v1/things 500": why}. One that a test brings about does not stand here,
-# unless under BY_CHANCE.
+# Answers that are declared, and that no test brings about: {"GET /v1/things 500": why}. One that a test brings about
+# does not stand here, unless under BY_CHANCE.
 UNTRIED = {}
-BY_CHANCE = {f"POST /v1/fleet/directory/{{op}} {status} Gpubuf-Directory-Doubt": "what etcd refuses within a doubt" for status in (400, 404, 412)}
+BY_CHANCE = {f"POST /v1/fleet/directory/{{op}} {status} Gpubuf-Directory-Doubt": "what etcd refuses within a doubt"
+             for status in (400, 404, 412)}
 
 
 def _gaps(declared, answered, common=frozenset()):

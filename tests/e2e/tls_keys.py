@@ -1,4 +1,5 @@
-"""A client of TLS 1.2 that computes nothing: it shows a certificate with an RSA key of any size, and signs with random bytes."""
+"""A client of TLS 1.2 that computes nothing: it shows a certificate with an RSA key of any size, and signs with random
+bytes."""
 import os
 import random
 import socket
@@ -49,8 +50,8 @@ def extension(kind, body):
 def hello():
     extensions = (extension(10, bytes.fromhex("0004001d0017")) + extension(13, bytes.fromhex("0006040304010804")) +
                   extension(11, b"\1\0") + extension(0xFF01, b"\0"))
-    return message(1, b"\3\3" + os.urandom(32) + b"\0" + bytes.fromhex("0002c02b") + b"\1\0" + struct.pack(">H", len(extensions)) +
-                   extensions)
+    return message(1, b"\3\3" + os.urandom(32) + b"\0" + bytes.fromhex("0002c02b") + b"\1\0"
+                   + struct.pack(">H", len(extensions)) + extensions)
 
 
 def alert_of(address, bits, exponent_bits):
@@ -65,8 +66,8 @@ def alert_of(address, bits, exponent_bits):
         shown = certificate(bits, exponent_bits)
         chain = len(shown).to_bytes(3, "big") + shown
         signature = b"\4\1" + struct.pack(">H", bits // 8) + os.urandom(bits // 8)
-        sock.sendall(records(message(11, len(chain).to_bytes(3, "big") + chain) + message(16, b"\x20" + os.urandom(32)) +
-                             message(15, signature)))
+        sock.sendall(records(message(11, len(chain).to_bytes(3, "big") + chain) + message(16, b"\x20" + os.urandom(32))
+                             + message(15, signature)))
         answer = sock.recv(7)
         assert answer[:5] == b"\x15\3\3\0\2", answer
         return answer[6]

@@ -1,5 +1,5 @@
-"""Certificates of a private authority, and servers that end TLS in front of a daemon: nginx, and openssl where a client's certificate is
-refused within the handshake."""
+"""Certificates of a private authority, and servers that end TLS in front of a daemon: nginx, and openssl where a
+client's certificate is refused within the handshake."""
 import os
 import shutil
 import socket
@@ -52,13 +52,15 @@ def tool(name):
 
 
 def openssl(*args, cwd=None, **more):
-    return subprocess.run([tool("openssl"), *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, **more)
+    return subprocess.run([tool("openssl"), *map(str, args)], cwd=cwd, capture_output=True, text=True,
+                          timeout=PATIENCE_S, **more)
 
 
 def gpubufd_tls(*args, status=0, **env):
     """`gpubufd tls ...`; its standard output, or with another status its standard error."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUFD_")}
-    run = subprocess.run([binary(), "tls", *map(str, args)], capture_output=True, text=True, timeout=PATIENCE_S, env={**clean, **env})
+    run = subprocess.run([binary(), "tls", *map(str, args)], capture_output=True, text=True, timeout=PATIENCE_S,
+                         env={**clean, **env})
     assert run.returncode == status, (run.returncode, run.stdout, run.stderr)
     return run.stdout if status == 0 else run.stderr
 
@@ -87,16 +89,16 @@ class Authority:
         os.mkdir(work)
         key = key or self.server[1]
         with open(os.path.join(work, "conf"), "w", encoding="ascii") as f:
-            f.write(f"[ca]\ndefault_ca=x\n[x]\ndatabase={work}/index\nserial={work}/serial\nnew_certs_dir={work}\ndefault_md=sha256\n"
-                    f"policy=p\n[p]\ncommonName=supplied\n[e]\n{extensions}\n")
+            f.write(f"[ca]\ndefault_ca=x\n[x]\ndatabase={work}/index\nserial={work}/serial\n"
+                    f"new_certs_dir={work}\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n[e]\n{extensions}\n")
         open(os.path.join(work, "index"), "w").close()
         with open(os.path.join(work, "serial"), "w", encoding="ascii") as f:
             f.write("4711\n")
         made = openssl("req", "-new", "-key", key, "-subj", "/CN=" + name, "-out", os.path.join(work, "csr"))
         assert made.returncode == 0, made.stderr
-        made = openssl("ca", "-batch", "-config", os.path.join(work, "conf"), "-cert", self.ca, "-keyfile", self.path("authority", "ca.key"),
-                       "-in", os.path.join(work, "csr"), "-startdate", start, "-enddate", end, "-extensions", "e", "-notext",
-                       "-out", os.path.join(work, "pem"))
+        made = openssl("ca", "-batch", "-config", os.path.join(work, "conf"), "-cert", self.ca, "-keyfile",
+                       self.path("authority", "ca.key"), "-in", os.path.join(work, "csr"), "-startdate", start,
+                       "-enddate", end, "-extensions", "e", "-notext", "-out", os.path.join(work, "pem"))
         assert made.returncode == 0, made.stderr
         return os.path.join(work, "pem"), key
 
@@ -111,8 +113,10 @@ def accepts(address):
 
 class Process:
     def __init__(self, args, addresses):
-        self.process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until("the server listens or has ended", lambda: self.process.poll() is not None or all(map(accepts, addresses)))
+        self.process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        until("the server listens or has ended", lambda: self.process.poll() is not None
+              or all(map(accepts, addresses)))
         assert self.process.poll() is None, args
 
     def stop(self):
@@ -120,31 +124,36 @@ class Process:
 
 
 class Terminator(Process):
-    """nginx with a listener for each entry of servers: {name: {"pair": (certificate, key), "address", "protocols", "more"}}."""
+    """nginx with a listener for each entry of servers: {name: {"pair": (certificate, key), "address", "protocols",
+    "more"}}."""
 
     def __init__(self, folder, daemon, servers):
         os.mkdir(folder)
         ports = dict(zip(servers, free_ports(len(servers))))
         where = {name: (entry.get("address", "127.0.0.1"), ports[name]) for name, entry in servers.items()}
-        texts = [SERVER.format(address=where[name][0], port=where[name][1], certificate=entry["pair"][0], key=entry["pair"][1],
-                               protocols=entry.get("protocols", "TLSv1.2 TLSv1.3"), more=entry.get("more", ""), daemon="{}:{}".format(*daemon.tcp))
+        texts = [SERVER.format(address=where[name][0], port=where[name][1], certificate=entry["pair"][0],
+                               key=entry["pair"][1], protocols=entry.get("protocols", "TLSv1.2 TLSv1.3"),
+                               more=entry.get("more", ""), daemon="{}:{}".format(*daemon.tcp))
                  for name, entry in servers.items()]
         conf = os.path.join(folder, "conf")
         with open(conf, "w", encoding="ascii") as f:
             f.write(NGINX.format(folder=folder, servers="".join(texts)))
         self.urls = {name: "https://{}:{}".format(*at) for name, at in where.items()}
-        super().__init__([program("nginx"), "-p", folder, "-c", conf, "-e", os.path.join(folder, "errors")], list(where.values()))
+        super().__init__([program("nginx"), "-p", folder, "-c", conf, "-e", os.path.join(folder, "errors")],
+                         list(where.values()))
 
     def plain(self, name):
         return self.urls[name].replace("https:", "http:")
 
 
 class Strict(Process):
-    """openssl s_server: it refuses a client without a certificate of that authority within the handshake, and answers none."""
+    """openssl s_server: it refuses a client without a certificate of that authority within the handshake, and answers
+    none."""
 
     def __init__(self, authority, *args):
         self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         pair = authority.server
-        super().__init__([tool("openssl"), "s_server", "-accept", f"127.0.0.1:{self.port}", "-cert", pair[0], "-key", pair[1], "-CAfile",
-                          authority.ca, "-Verify", "1", "-verify_return_error", "-quiet", *args], [("127.0.0.1", self.port)])
+        super().__init__([tool("openssl"), "s_server", "-accept", f"127.0.0.1:{self.port}", "-cert", pair[0], "-key",
+                          pair[1], "-CAfile", authority.ca, "-Verify", "1", "-verify_return_error", "-quiet", *args],
+                         [("127.0.0.1", self.port)])

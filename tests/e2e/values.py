@@ -42,7 +42,8 @@ def _zeros(n):
 
 
 def crc32c(data):
-    """The CRC32C as eight hexadecimal digits. Many lanes are computed at once: the CRC is linear, so lanes are joined by feeding zeros."""
+    """The CRC32C as eight hexadecimal digits. Many lanes are computed at once: the CRC is linear, so lanes are joined
+    by feeding zeros."""
     data = np.frombuffer(data, dtype=np.uint8)
     lanes = 1
     while lanes < 1 << 16 and lanes * lanes < data.size:
@@ -86,11 +87,12 @@ def array_of(dtype, shape, seed=0):
         return rng.integers(0, 2, n).astype(bool).reshape(shape)
     kind = np.dtype(dtype)
     if kind.kind in "fc":
-        return (rng.standard_normal(n) + (1j * rng.standard_normal(n) if kind.kind == "c" else 0)).astype(kind).reshape(shape)
+        return (rng.standard_normal(n) + (1j * rng.standard_normal(n) if kind.kind == "c"
+                                          else 0)).astype(kind).reshape(shape)
     return np.frombuffer(rng.bytes(n * kind.itemsize), dtype=kind).reshape(shape)
 
 
-# --- safetensors, by hand ------------------------------------------------------------------------------------------------
+# --- safetensors, by hand ---------------------------------------------------------------------------------------------
 
 
 def file_of(header, data=b""):

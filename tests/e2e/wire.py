@@ -53,8 +53,10 @@ def replies(data):
 
 def unread_tcp(netlink, own, peer):
     """Bytes in the receive queue of the connection's other end; None if the kernel does not know the connection."""
-    ends = struct.pack(">HH", peer[1], own[1]) + socket.inet_aton(peer[0]).ljust(16, b"\0") + socket.inet_aton(own[0]).ljust(16, b"\0")
-    ask = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xffffffff) + ends + struct.pack("=III", 0, 0xffffffff, 0xffffffff)
+    ends = (struct.pack(">HH", peer[1], own[1]) + socket.inet_aton(peer[0]).ljust(16, b"\0")
+            + socket.inet_aton(own[0]).ljust(16, b"\0"))
+    ask = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0,
+                      0xffffffff) + ends + struct.pack("=III", 0, 0xffffffff, 0xffffffff)
     netlink.send(struct.pack("=IHHII", 16 + len(ask), SOCK_DIAG_BY_FAMILY, 1, 1, 0) + ask)
     answer = netlink.recv(4096)
     kind = struct.unpack_from("=H", answer, 4)[0]

@@ -49,6 +49,17 @@ def files(pattern, *folders):
     return found
 
 
+def python_files():
+    """Python of ours, by a file's name or its first line."""
+    found = []
+    for path in files('', 'doc', 'etc', 'src', 'tests'):
+        if not path.startswith('tests/fuzz/corpus/'):
+            with open(os.path.join(TOP, path), 'rb') as file:
+                if path.endswith('.py') or re.match(rb'#! ?\S*/(?:env )?python3?\b', file.readline(100)):
+                    found.append(path)
+    return found
+
+
 def read(path):
     with open(os.path.join(TOP, path), encoding='utf-8') as file:
         return file.read()
@@ -60,8 +71,10 @@ def c_text(literals):
 
 
 def cli_options():
-    """Of each option of gpubuf: its type, its field, its letter or 0, and the commands and words ("pools.add") that take it."""
+    """Of each option of gpubuf: its type, its field, its letter or 0, and the commands and words ("pools.add") that
+    take it."""
     text = read('src/cli/options.def')
     found = {name: (kind, field, letter, c_text(takers).split()) for kind, field, name, letter, takers in re.findall(
-        r'^GB_CLI_(?:OPTION|SETTING)\((\w+), (\w+), "([^"]+)", (\'.\'|0), "[^"]*",\s*"[^"]*",\s*((?:"[^"]*"\s*)+),', text, re.M)}
+        r'^GB_CLI_(?:OPTION|SETTING)\((\w+), (\w+), "([^"]+)", (\'.\'|0), "[^"]*",\s*"[^"]*",\s*((?:"[^"]*"\s*)+),',
+        text, re.M)}
     return found if len(found) == len(re.findall(r'^GB_CLI_\w+\(', text, re.M)) > 30 else {}

@@ -1,5 +1,5 @@
-"""Loads at the edges: clients that break off, unknown ones, greedy ones, proxies, certificates of clients, tokens that come and go. The rules of
-loads.py hold here, too."""
+"""Loads at the edges: clients that break off, unknown ones, greedy ones, proxies, certificates of clients, tokens that
+come and go. The rules of loads.py hold here, too."""
 import contextlib
 import random
 import socket
@@ -50,13 +50,15 @@ def vandals(work, how, number):
                 4: ("PUT", target, ("Content-Length: x",), b""),
                 5: ("PUT", target, ("Content-Length: 5", "Transfer-Encoding: chunked"), b"0\r\n\r\n"),
                 6: ("GET", f"{SESSION}/buffers/big/data", (), b""),
-                7: ("GET", f"{SESSION}/buffers/big", ("If-None-Match: " + work.big_tag, "Prefer: wait=60"), b"")}.get(kind)
+                7: ("GET", f"{SESSION}/buffers/big", ("If-None-Match: " + work.big_tag, "Prefer: wait=60"),
+                    b"")}.get(kind)
         with contextlib.suppress(ConnectionError, ssl.SSLError):  # the daemon may end it first
             if sent:
                 sock.sendall(work.head(*sent[:2], *sent[2]) + sent[3])
             if kind in (4, 5):
                 answer = status(rest(sock))
-                # None: reset while bytes were under way. What is refused before a token is looked at counts for the address.
+                # None: reset while bytes were under way. What is refused before a token is looked at counts for the
+                # address.
                 assert answer in (400, 429, None), answer
             elif kind == 6:
                 assert status(sock.recv(10000)) == 200
@@ -68,7 +70,8 @@ def vandals(work, how, number):
 
 
 def unknown(work, how, number):
-    """Tokens that are not known: refused, then slowed down. Certificates of another authority are refused in the handshake."""
+    """Tokens that are not known: refused, then slowed down. Certificates of another authority are refused in the
+    handshake."""
     while True:
         for _ in range(12):
             c = work.client(how, "gpb_unknown", source=UNKNOWN)
@@ -124,7 +127,8 @@ def tokens(work, how, number):
         with work.open(how) as ear, work.open(how) as waiting, Local(work.unix, secrets[1]) as peer:
             ear.sendall(work.head("GET", "/v1/feed?type=daemon.", token=secrets[1]))
             assert status(ear.recv(65536)) == 200
-            waiting.sendall(work.head("GET", f"{SESSION}/buffers/{name}", f"If-None-Match: {tag}", "Prefer: wait=60", token=secrets[1]))
+            waiting.sendall(work.head("GET", f"{SESSION}/buffers/{name}", f"If-None-Match: {tag}", "Prefer: wait=60",
+                                      token=secrets[1]))
             mapped = expect(peer.map(name, "soak"), 200)
             for fd in mapped.fds:
                 socket.close(fd)
@@ -132,7 +136,8 @@ def tokens(work, how, number):
             until("it is refused", lambda: new.ask("GET", f"{SESSION}/buffers").status in (401, 429), every_s=0.5)
             rest(ear)  # its listener ends
             assert status(waiting.recv(65536)) == 401
-            until("its mapping has ended", lambda: boss.ask("GET", f"/v1/leases/{mapped.json()['lease']}").status == 404, every_s=0.2)
+            until("its mapping has ended", lambda: boss.ask("GET", f"/v1/leases/{mapped.json()['lease']}").status
+                  == 404, every_s=0.2)
         expect(c.ask("GET", f"{SESSION}/buffers"), 401, 429)
         c.close()
         new.close()
@@ -140,7 +145,8 @@ def tokens(work, how, number):
 
 
 def proxies(work, how, number):
-    """Connections from a proxy with headers of the PROXY protocol, whole and broken, and headers from a client that is none."""
+    """Connections from a proxy with headers of the PROXY protocol, whole and broken, and headers from a client that is
+    none."""
     rng = random.Random()
     while True:
         for kind in ("proxied", "proxied tls"):
@@ -149,8 +155,8 @@ def proxies(work, how, number):
                 path = f"{SESSION}/buffers/proxied{number}/data"
                 expect(c.ask("PUT", path, b"1" * 300000), 200, 201)
                 assert expect(c.ask("GET", path), 200).body == b"1" * 300000
-        wrong = [b"GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PROXY TCP4 1.2.3 4 5 6\r\n", SIGNATURE + b"\x31\x11\0\0", b"PROXY " + b"x" * 200,
-                 proxy_1("192.0.2.1")[:-2] + b"\n"]
+        wrong = [b"GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PROXY TCP4 1.2.3 4 5 6\r\n",
+                 SIGNATURE + b"\x31\x11\0\0", b"PROXY " + b"x" * 200, proxy_1("192.0.2.1")[:-2] + b"\n"]
         sock = work.open("plain", rng.choice(wrong), PROXY)
         assert status(rest(sock)) in (None, 400)
         sock.close()
@@ -164,9 +170,11 @@ def proxies(work, how, number):
 
 
 def flood(work, how):
-    """More requests than the bound permits at once: they are sent together, so that a slow machine's are too many, too."""
+    """More requests than the bound permits at once: they are sent together, so that a slow machine's are too many,
+    too."""
     with contextlib.closing(work.open(how, source=GREEDY)) as sock:
-        sock.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 199 + b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        sock.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 199 + b"GET /livez HTTP/1.1\r\nHost: "
+                     b"localhost\r\nConnection: close\r\n\r\n")
         heads = rest(sock).split(b"HTTP/1.1 ")[1:]
     assert all(part[:3] == b"200" or part[:3] == b"429" and b"\r\nRetry-After: " in part for part in heads), heads
 
@@ -180,7 +188,8 @@ def greedy(work, how, number):
         for i in range(UPLOADS_MAX):
             reply = c.ask("POST", f"{SESSION}/uploads", {"buffer": f"g{number}-{i}", "bytes": 1000})
             paths.append(expect(reply, 201).headers["Location"])
-        expect(c.ask("POST", f"{SESSION}/uploads", {"buffer": f"g{number}", "bytes": 1000}), 429, code="too_many_requests")
+        expect(c.ask("POST", f"{SESSION}/uploads", {"buffer": f"g{number}", "bytes": 1000}), 429,
+               code="too_many_requests")
         for path in paths:
             expect(c.ask("DELETE", path), 204)
         with contextlib.ExitStack() as ears:

@@ -1,5 +1,5 @@
-"""Loads of clients that behave. Each is a generator that takes a turn between two yields, and accepts only what is right: any other
-status or byte is a problem."""
+"""Loads of clients that behave. Each is a generator that takes a turn between two yields, and accepts only what is
+right: any other status or byte is a problem."""
 import base64
 import gzip
 import hashlib
@@ -40,10 +40,12 @@ def transfers(work, how, number):
     while True:
         size, name = rng.choice(SIZES), f"t{number}-{rng.randrange(4)}"
         data, path = payload(rng, size), f"{SESSION}/buffers/{name}/data"
-        target, kind = f"{path}?dtype=uint8&shape={size}", rng.choice(["length", "chunked", "digest", "wrong digest", "gzip", "npy"])
+        target, kind = f"{path}?dtype=uint8&shape={size}", rng.choice(["length", "chunked", "digest", "wrong digest",
+                                                                       "gzip", "npy"])
         done = 200 if name in there else 201
         if kind == "wrong digest":
-            expect(c.ask("PUT", target, data, {"Repr-Digest": f"sha-256=:{digest(data + b'x')}:"}), 400, code="digest_mismatch")
+            expect(c.ask("PUT", target, data, {"Repr-Digest": f"sha-256=:{digest(data + b'x')}:"}), 400,
+                   code="digest_mismatch")
             yield
             continue
         if kind == "chunked" and size:
@@ -76,7 +78,8 @@ def parts(work, how, number):
         at, n = rng.randrange(len(mine) - 70000), rng.choice([1, 5, 4096, 65536])
         assert expect(c.ask("GET", path, None, {"Range": f"bytes={at}-{at + n - 1}"}), 206).body == mine[at:at + n]
         both = expect(c.ask("GET", path, None, {"Range": f"bytes=0-9,{at + 20}-{at + 29}"}), 206)
-        assert both.headers["Content-Type"].startswith("multipart/byteranges") and bytes(mine[at + 20:at + 30]) in both.body
+        assert (both.headers["Content-Type"].startswith("multipart/byteranges") and bytes(mine[at + 20:at + 30])
+                in both.body)
         assert expect(c.ask("GET", f"{path}?offset={at}&length={n}"), 200).body == mine[at:at + n]
         row, column = rng.randrange(rows - 10), rng.randrange(columns - 10)
         got = expect(c.ask("GET", f"{path}?slice={row}:{row + 10},{column}:{column + 10}"), 200).body
@@ -108,7 +111,8 @@ def packed(tensors):
 def unpacked(file):
     (n,) = struct.unpack("<Q", file[:8])
     head = json.loads(file[8:8 + n])
-    return {k: file[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+    return {k: file[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k,
+            v in head.items() if k != "__metadata__"}
 
 
 def files(work, how, number):
@@ -146,14 +150,16 @@ def polls(work, how, number):
         assert time.monotonic() - begin > WAIT_S / 2, "it did not wait"
         for _ in range(5):
             tag = expect(c.ask("GET", moving), 200).headers["ETag"]
-            c.http.request("GET", moving, None, {"If-None-Match": tag, "Prefer": "wait=30", "Authorization": "Bearer " + work.token})
+            c.http.request("GET", moving, None, {"If-None-Match": tag, "Prefer": "wait=30", "Authorization": "Bearer "
+                                                 + work.token})
             time.sleep(0.05)
             expect(other.ask("PATCH", moving, {"labels": {"turn": f"{turn}-{_}"}}), 200)
             reply = c.http.getresponse()
             body = reply.read()
             assert reply.status == 200 and reply.headers["ETag"] != tag, (reply.status, body[:200])
         tag = expect(c.ask("GET", "/v1/stats"), 200).headers["ETag"]
-        expect(c.ask("GET", "/v1/stats", None, {"If-None-Match": tag, "Prefer": "wait=1"}), 200, 304)  # others change it, or none
+        # others change it, or none
+        expect(c.ask("GET", "/v1/stats", None, {"If-None-Match": tag, "Prefer": "wait=1"}), 200, 304)
         expect(c.ask("GET", f"{SESSION}/buffers?limit=100"), 200)
         expect(c.ask("GET", "/metrics"), 200)
         yield
@@ -164,12 +170,14 @@ def ended(c, reply):
     if reply.status == 200:
         return
     path = expect(reply, 202).headers["Location"]
-    state = until("the operation has ended", lambda: (o := expect(c.ask("GET", path), 200).json())["state"] not in ("queued", "running") and o)
+    state = until("the operation has ended", lambda: (o := expect(c.ask("GET", path), 200).json())["state"]
+                  not in ("queued", "running") and o)
     assert state["state"] == "done", state
 
 
 def things(work, how, number):
-    """Sessions, pools, streams, events, buffers, fills, copies, batches, operations, idempotency; all of it is deleted again."""
+    """Sessions, pools, streams, events, buffers, fills, copies, batches, operations, idempotency; all of it is deleted
+    again."""
     rng, c, turn = random.Random(), work.client(how), 0
     gone(c, f"{SESSION}/buffers/copy{number}")
     while True:
@@ -189,16 +197,19 @@ def things(work, how, number):
         expect(c.ask("POST", f"{SESSION}/buffers/copy{number}/copy", {"from": f"{name}/a"}), 201)
         assert expect(c.ask("GET", f"{SESSION}/buffers/copy{number}/data"), 200).body == b"\7" * size
         expect(c.ask("DELETE", f"{SESSION}/buffers/copy{number}"), 204)
-        ended(c, c.ask("POST", f"{s}/buffers/a/fill", {"pattern": "0x3f800000", "width": 4}, {"Prefer": "respond-async, wait=0"}))
+        ended(c, c.ask("POST", f"{s}/buffers/a/fill", {"pattern": "0x3f800000", "width": 4},
+                       {"Prefer": "respond-async, wait=0"}))
         assert expect(c.ask("GET", f"{s}/buffers/a/data"), 200).body == b"\0\0\x80\x3f" * (size // 4)
         operations = [{"op": "create", "buffer": "x", "bytes": 4096}, {"op": "fill", "buffer": "x", "pattern": 5},
                       {"op": "copy", "buffer": "y", "from": "x"}, {"op": "delete", "buffer": "x"}]
         done = expect(c.ask("POST", f"{s}/batch", {"operations": operations}), 200).json()
         assert [r["status"] for r in done["results"]] == [201, 200, 201, 204], done
         assert expect(c.ask("GET", f"{s}/buffers/y/data"), 200).body == b"\5" * 4096
-        found = [expect(c.ask("POST", f"{s}/buffers/y/verify", {"algorithms": ["sha-256"]}), 200).json() for _ in range(2)]
+        found = [expect(c.ask("POST", f"{s}/buffers/y/verify", {"algorithms": ["sha-256"]}), 200).json()
+                 for _ in range(2)]
         assert found[0]["digest"]["sha-256"] == digest(b"\5" * 4096) and found[1]["match"], found
-        keyed = [expect(c.ask("POST", f"{s}/buffers", {"name": "k", "bytes": 8}, {"Idempotency-Key": f'"{name}"'}), 201) for _ in range(2)]
+        keyed = [expect(c.ask("POST", f"{s}/buffers", {"name": "k", "bytes": 8}, {"Idempotency-Key": f'"{name}"'}), 201)
+                 for _ in range(2)]
         assert keyed[0].body == keyed[1].body
         expect(c.ask("POST", f"{s}/buffers", {"name": "k", "bytes": 8}), 409, code="buffer_exists")
         expect(c.ask("POST", f"{s}/buffers", {"name": "q", "bytes": 65 << 20}), 507, code="quota_exceeded")
@@ -229,8 +240,8 @@ def uploads(work, how, number):
                              {"Upload-Complete": "?0", "Upload-Length": str(len(data))}), 201)
         where = first.headers["Location"]
         lost = work.open(how)
-        lost.sendall(work.head("PATCH", where, f"Content-Type: {PARTIAL}", f"Upload-Offset: {third}", "Upload-Complete: ?1",
-                               f"Content-Length: {len(data) - third}") + data[third:2 * third])
+        lost.sendall(work.head("PATCH", where, f"Content-Type: {PARTIAL}", f"Upload-Offset: {third}",
+                               "Upload-Complete: ?1", f"Content-Length: {len(data) - third}") + data[third:2 * third])
         lost.close()
         done = {"Content-Type": PARTIAL, "Upload-Complete": "?1"}
         while True:  # the lost append may come behind, as its connection was another
@@ -239,19 +250,23 @@ def uploads(work, how, number):
             reply = expect(c.ask("PATCH", where, data[at:], {**done, "Upload-Offset": str(at)}), 201, 409)
             if reply.status == 201:
                 break
-            assert at < 2 * third and reply.json()["code"] in ("upload_offset_mismatch", "upload_busy"), (at, reply.body)
+            assert at < 2 * third and reply.json()["code"] in ("upload_offset_mismatch",
+                                                               "upload_busy"), (at, reply.body)
         assert expect(c.ask("GET", path), 200).body == data
-        where = expect(c.ask("POST", f"{SESSION}/uploads", {"buffer": f"u{number}", "bytes": len(data)}), 201).headers["Location"]
+        where = expect(c.ask("POST", f"{SESSION}/uploads", {"buffer": f"u{number}", "bytes": len(data)}),
+                       201).headers["Location"]
         expect(c.ask("POST", where + "/complete", {}), 409, code="upload_incomplete")
         data = data[::-1]
         pieces = [(i, data[i:i + 70000]) for i in range(0, len(data), 70000)]
         rng.shuffle(pieces)
         for offset, piece in pieces:
             expect(c.ask("PUT", f"{where}/parts?offset={offset}", piece), 200)
-        expect(c.ask("POST", where + "/complete", {"digest": {"sha-256": digest(b"other")}}), 400, code="digest_mismatch")
+        expect(c.ask("POST", where + "/complete", {"digest": {"sha-256": digest(b"other")}}), 400,
+               code="digest_mismatch")
         expect(c.ask("POST", where + "/complete", {"digest": {"sha-256": digest(data)}}), 200)
         assert expect(c.ask("GET", path), 200).body == data
-        where = expect(c.ask("POST", f"{SESSION}/uploads", {"buffer": f"u{number}", "bytes": 5 << 20}), 201).headers["Location"]
+        where = expect(c.ask("POST", f"{SESSION}/uploads", {"buffer": f"u{number}", "bytes": 5 << 20}),
+                       201).headers["Location"]
         expect(c.ask("DELETE", where), 204)
         expect(c.ask("DELETE", path[:-5]), 204)
         c.close()
@@ -284,9 +299,10 @@ def readers(work, how, number):
     """What an administrator looks at."""
     c = work.client(how)
     while True:
-        for path in ("/v1/audit?status=4xx&limit=50", "/v1/allocations?limit=500", "/v1/leases", "/v1/operations", "/v1/devices", "/v1/devices/0",
-                     f"{SESSION}/uploads", f"{SESSION}/pools", f"{SESSION}/streams", "/v1/sessions", "/v1/stats?since=-600", "/openapi.json", "/",
-                     f"{SESSION}/stats?since=-60", "/v1/snapshot?limit=500"):
+        for path in ("/v1/audit?status=4xx&limit=50", "/v1/allocations?limit=500", "/v1/leases", "/v1/operations",
+                     "/v1/devices", "/v1/devices/0", f"{SESSION}/uploads", f"{SESSION}/pools", f"{SESSION}/streams",
+                     "/v1/sessions", "/v1/stats?since=-600", "/openapi.json", "/", f"{SESSION}/stats?since=-60",
+                     "/v1/snapshot?limit=500"):
             expect(c.ask("GET", path), 200)
         yield
 
@@ -317,7 +333,8 @@ def mappings(work, how, number):
         with Owned(100000, payload(rng, 100000)) as memory, Owner(work.unix, work.token) as owner:
             owner.own(f"owned{number}-{turn}", memory, "soak")
             assert expect(c.ask("GET", f"{SESSION}/buffers/owned{number}-{turn}/data"), 200).body == memory.bytes()
-        until("what its owner left is lost", lambda: c.ask("GET", f"{SESSION}/buffers/owned{number}-{turn}").json()["state"] == "lost")
+        until("what its owner left is lost",
+              lambda: c.ask("GET", f"{SESSION}/buffers/owned{number}-{turn}").json()["state"] == "lost")
         expect(c.ask("DELETE", f"{SESSION}/buffers/owned{number}-{turn}"), 204)
         handle = f"{SESSION}/buffers/handle{number}"
         expect(c.ask("PUT", handle + "/data?kind=ipc", b"1" * 5000), 201)

@@ -16,18 +16,20 @@ from bounding import proxy_1, proxy_2
 from harness import PATIENCE_S, Client, Daemon, binary, until
 
 SESSION = "/v1/sessions/soak"
-# Sources of connections: all of 127.0.0.0/8 is this machine. Only those of PROXY begin with a header of the PROXY protocol.
+# Sources of connections: all of 127.0.0.0/8 is this machine. Only those of PROXY begin with a header of the PROXY
+# protocol.
 PROXY, GREEDY, UNKNOWN = "127.0.0.9", "127.0.0.77", "127.0.0.66"
 UPLOADS_MAX, LISTENERS_MAX = 12, 32  # of a token: the bounds that are met, beside the requests of an address
 
 TOKENS = {"soak": ("--scope", "admin"), "map": ("--scope", "write,map-write", "--session", "soak"),
           "greedy": ("--scope", "write", "--session", "soak"), "crowd": ("--scope", "verify"),
           "cam": ("--scope", "write", "--session", "soak", "--prefix", "cam1-", "--subject", "CN=cam1,O=Example")}
-OPTIONS = ("--sample-interval", "1", "--samples-max", "600", "--history-series", "100", "--feed-max", "5000", "--stop-timeout", "5",
-           "--allocation-log", "4096", "--max-operations", "256", "--max-idempotency-keys", "1000", "--audit-rows", "20000",
-           "--bound-local", "--rate-requests", "50", "--burst-requests", "100", "--rate-handshakes", "0", "--max-connections-per-address", "4096",
-           "--token-rate-requests", "1000000", "--token-rate-bytes", "100G", "--max-waits-per-token", "256",
-           "--max-uploads-per-token", str(UPLOADS_MAX), "--max-listeners-per-token", str(LISTENERS_MAX), "--proxy-protocol", PROXY)
+OPTIONS = ("--sample-interval", "1", "--samples-max", "600", "--history-series", "100", "--feed-max", "5000",
+           "--stop-timeout", "5", "--allocation-log", "4096", "--max-operations", "256", "--max-idempotency-keys",
+           "1000", "--audit-rows", "20000", "--bound-local", "--rate-requests", "50", "--burst-requests", "100",
+           "--rate-handshakes", "0", "--max-connections-per-address", "4096", "--token-rate-requests", "1000000",
+           "--token-rate-bytes", "100G", "--max-waits-per-token", "256", "--max-uploads-per-token", str(UPLOADS_MAX),
+           "--max-listeners-per-token", str(LISTENERS_MAX), "--proxy-protocol", PROXY)
 
 
 def expect(reply, *statuses, code=None):
@@ -89,13 +91,15 @@ class Work:
         return self.unix if how == "unix" else self.tls if "tls" in how else self.tcp
 
     def client(self, how, token=None, who=None, source=None):
-        """One connection. how: plain, tls, unix, proxied, proxied tls. who: a certificate, which then stands for the token."""
+        """One connection. how: plain, tls, unix, proxied, proxied tls. who: a certificate, which then stands for the
+        token."""
         client = Client(self.address(how), token or (None if who else self.token))
         if how == "unix":
             return client
         beginning = b""
         if "proxied" in how:
-            source, beginning = PROXY, proxy_2("192.0.2.7", b"\x03\0\x04abcd") if "tls" in how else proxy_1("2001:db8::7")
+            source, beginning = (PROXY, proxy_2("192.0.2.7", b"\x03\0\x04abcd") if "tls" in how
+                                 else proxy_1("2001:db8::7"))
         client.http = _From(self.address(how), source, beginning, self.context(who) if "tls" in how else None)
         return client
 
@@ -109,7 +113,8 @@ class Work:
         return connected(*self.address(how), source, beginning, self.context() if "tls" in how else None)
 
     def head(self, method, target, *headers, token=None):
-        lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token or self.token}", *headers]
+        lines = [f"{method} {target} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token or self.token}",
+                 *headers]
         return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
@@ -136,10 +141,11 @@ class Scene:
         self.certify()
         self.tell_tokens()
         self.tokens = {name: command(self.state, "add", name, *more) for name, more in TOKENS.items()}
-        self.daemon = Daemon(legacy(backend), "--tls-listen", "127.0.0.1:0", "--tls-cert", self.pair, "--tls-key", self.pair,
-                             "--tls-client-ca", self.clients.cert, "--tokens-file", self.tokens_file, "--audit-file", self.audit_file, *OPTIONS,
-                             state=self.state)
-        plain, tls = ([a for a in self.daemon.addresses if a.startswith("tls:") == x and not a.startswith("unix:")] for x in (False, True))
+        self.daemon = Daemon(legacy(backend), "--tls-listen", "127.0.0.1:0", "--tls-cert", self.pair, "--tls-key",
+                             self.pair, "--tls-client-ca", self.clients.cert, "--tokens-file", self.tokens_file,
+                             "--audit-file", self.audit_file, *OPTIONS, state=self.state)
+        plain, tls = ([a for a in self.daemon.addresses if a.startswith("tls:") == x and not a.startswith("unix:")]
+                      for x in (False, True))
         self.tcp, self.tls = (self.numbers(x[0].removeprefix("tls:")) for x in (plain, tls))
         expect(self.ask("GET", "/v1", None), 401)
         expect(self.admin("POST", "/v1/sessions", {"name": "soak"}), 201)
@@ -163,7 +169,8 @@ class Scene:
 
     def empty(self):
         """What the loads have stored goes: it is of any size, and no memory of the daemon's own."""
-        while names := [b["name"] for b in self.admin("GET", f"{SESSION}/buffers?limit=1000").json()["items"] if b["name"] != "big"]:
+        while names := [b["name"] for b in self.admin("GET", f"{SESSION}/buffers?limit=1000").json()["items"]
+                        if b["name"] != "big"]:
             for name in names:
                 expect(self.admin("DELETE", f"{SESSION}/buffers/{name}"), 204)
         expect(self.admin("POST", f"{SESSION}/pools/default/trim", {}), 200)
@@ -196,7 +203,8 @@ class Scene:
             return
         os.rename(self.audit_file, self.audit_file + ".old")
         self.daemon.process.send_signal(signal.SIGHUP)
-        until("the audit's file is there again", lambda: self.admin("PATCH", SESSION, {"labels": {"row": str(self.rows)}}).status == 200 and
+        until("the audit's file is there again",
+              lambda: self.admin("PATCH", SESSION, {"labels": {"row": str(self.rows)}}).status == 200 and
               os.path.exists(self.audit_file), every_s=0.1)
         with open(self.audit_file + ".old", encoding="utf-8") as f:
             for line in f:
@@ -204,7 +212,8 @@ class Scene:
                 self.audited += 1
 
     def change(self):
-        """New certificates, another token in the file, another file of the audit; the daemon notices by itself or by SIGHUP."""
+        """New certificates, another token in the file, another file of the audit; the daemon notices by itself or by
+        SIGHUP."""
         self.certify()
         self.tell_tokens()
         self.look_at_audit()

@@ -11,8 +11,8 @@ KIB = 1 << 10
 
 
 class Case:
-    """One line of the table. `targets` maps a side to the least ratio ours / side, or a further figure to the least that it may be; `limits` maps
-    a further figure to the most."""
+    """One line of the table. `targets` maps a side to the least ratio ours / side, or a further figure to the least
+    that it may be; `limits` maps a further figure to the most."""
 
     mode = ""
     connections = 1
@@ -126,7 +126,8 @@ class Transfer(Case):
                 for server in running.values():
                     server.prepare_get(lambda w: measure.load(settings, w))
             value = "requests_per_s" if self.unit == "k/s" else "bytes_per_s"
-            sides = [Side(name, server, turn(server, target), value) for name, server, target in self.targets_of(running)]
+            sides = [Side(name, server, turn(server, target), value) for name, server,
+                     target in self.targets_of(running)]
             for side in sides:
                 if side.server.name not in self.fair:
                     side.rounds = settings.other_rounds
@@ -139,8 +140,8 @@ class Transfer(Case):
         recorded = self.cpu_us.get("raw-recorded")
         if not recorded or "raw-recorded" not in self.targets:
             return {}
-        figures = {"CPU us of an upload": self.cpu_us["ours"], "before's": self.cpu_us.get("before"), "recorded's": recorded,
-                   "CPU ours / recorded": self.cpu_us["ours"] / recorded}
+        figures = {"CPU us of an upload": self.cpu_us["ours"], "before's": self.cpu_us.get("before"),
+                   "recorded's": recorded, "CPU ours / recorded": self.cpu_us["ours"] / recorded}
         return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -264,7 +265,8 @@ class Pairs(Case):
     def run(self, settings, notes):
         with self.started(settings, [servers.Daemon] + ([servers.Before] if settings.before else []), notes) as running:
             sides = [Side("ours" if s.name == "gpubufd" else s.name, s, lambda s=s: measure.load(
-                settings, s.pairs_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds", 2]),
+                settings, s.pairs_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds",
+                                              2]),
                 "requests_per_s") for s in running.values()]
             measure.interleave(sides, settings.rounds)
         return sides
@@ -323,9 +325,11 @@ class Copy(Case):
             for name in ("from", "to"):
                 ours.make_buffer("bench-" + name, self.bytes)
             plain = {"from": "default/bench-from"}
-            sides = [Side("ours", ours, lambda: self.turn(settings, ours.action_target("bench-to", "copy", in_place=True, **plain))),
+            sides = [Side("ours", ours, lambda: self.turn(settings, ours.action_target("bench-to", "copy",
+                                                                                       in_place=True, **plain))),
                      Side("raw", raw, lambda: self.turn(settings, ["post", "--port", raw.port])),
-                     Side("ours, atomic", ours, lambda: self.turn(settings, ours.action_target("bench-to", "copy", **plain)))]
+                     Side("ours, atomic", ours, lambda: self.turn(settings,
+                                                                  ours.action_target("bench-to", "copy", **plain)))]
             measure.interleave(sides, settings.rounds)
             path = BUFFERS + "/bench-to/copy"
             self.clock = raw.copy_ms("/", {}) / ours.copy_ms(path, {"in_place": True, **plain})
@@ -420,8 +424,9 @@ def transfers(device):
                            requests=requests[n])
     for mode, what in (("put", "PUT"), ("get", "GET")):
         for n in (1, many):
-            yield Transfer(f"unix-{mode}64m-x{n}", f"{what} 64 MiB, UNIX socket, x{n}", {"raw": 0.95 if n == 1 else 0.9},
-                           mode=mode, connections=n, bytes=64 * MIB, requests={1: 32, many: 12}[n], unix=True)
+            yield Transfer(f"unix-{mode}64m-x{n}", f"{what} 64 MiB, UNIX socket, x{n}",
+                           {"raw": 0.95 if n == 1 else 0.9}, mode=mode, connections=n, bytes=64 * MIB,
+                           requests={1: 32, many: 12}[n], unix=True)
 
 
 def all_cases(device):

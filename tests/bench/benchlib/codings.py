@@ -52,7 +52,8 @@ class Coded(Case):
         words = ["--path", f"{servers.BUFFERS}/bench-0/data?shape={self.bytes if header else os.path.getsize(body)}"]
         words += ["--body", body, "--bytes", os.path.getsize(body), "--requests", self.requests, "--expect"]
         before = server.cpu_s()
-        result = measure.load(settings, ["put", "--port", server.port] + words + (["--header", header] if header else []))
+        result = measure.load(settings, ["put", "--port", server.port] + words
+                              + (["--header", header] if header else []))
         result["cpu_s"] = server.cpu_s() - before
         return self.decoded(result)
 

@@ -32,7 +32,8 @@ class Contents(DurableDaemon):
         return json.loads(self.asker.ask("POST", path, body)[1])
 
     def put(self, name, size, query):
-        measure.load(self.settings, ["put"] + self.where() + ["--path", f"{BUFFERS}/{name}/data?{query}", "--bytes", size, "--requests", 1])
+        measure.load(self.settings, ["put"] + self.where() + ["--path", f"{BUFFERS}/{name}/data?{query}", "--bytes",
+                                                              size, "--requests", 1])
 
     def sweep(self, what, count, **body):
         """The seconds that it took to move the bytes of that many buffers."""
@@ -58,7 +59,8 @@ class Reads(Disk):
 
 
 def moved(count, size, seconds):
-    return {"bytes": count * size, "seconds": seconds, "bytes_per_s": count * size / seconds, "us": 1e6 * seconds / count, "errors": 0}
+    return {"bytes": count * size, "seconds": seconds, "bytes_per_s": count * size / seconds,
+            "us": 1e6 * seconds / count, "errors": 0}
 
 
 class Moves(Case):
@@ -94,7 +96,7 @@ class Moves(Case):
         return sides
 
 
-# --- out of memory and back ----------------------------------------------------------------------------------------------
+# --- out of memory and back -------------------------------------------------------------------------------------------
 
 
 class EvictClean(Moves):
@@ -135,7 +137,8 @@ class EvictDirty(Moves):
 
 
 class Reload(Moves):
-    """Of spilled bytes, or with `query` of durable ones. The other side reads the same files, into memory that is used again."""
+    """Of spilled bytes, or with `query` of durable ones. The other side reads the same files, into memory that is used
+    again."""
 
     def turn(self, server):
         seconds = server.sweep("load", self.count)
@@ -163,7 +166,8 @@ class Discrete(Contents):
         found = [c for c in copies if c["kind"] == "pinned" and c["direction"] == direction and c["bytes"] == 64 * MIB]
         if not found:
             raise measure.TurnFailed(f"the selftest has no copy {direction} of 64 MiB")
-        return {"bytes_per_s": 1e9 * found[0]["gigabytes_per_s"], "seconds": found[0]["microseconds"] / 1e6, "bytes": 64 * MIB, "errors": 0}
+        return {"bytes_per_s": 1e9 * found[0]["gigabytes_per_s"], "seconds": found[0]["microseconds"] / 1e6,
+                "bytes": 64 * MIB, "errors": 0}
 
 
 class HostTier(Moves):
@@ -185,7 +189,7 @@ class HostTier(Moves):
                                             Side("copy", ours, lambda: ours.copy(self.direction))])
 
 
-# --- memory for half of it -----------------------------------------------------------------------------------------------
+# --- memory for half of it --------------------------------------------------------------------------------------------
 
 
 class Lru:
@@ -204,9 +208,10 @@ class Lru:
 
 
 class Zipf(Moves):
-    """Uses, by Zipf's law, of durable buffers in a pool that holds half of them: a load, if the bytes are not in memory, and a download,
-    or with loads=False the download alone, which may be served from the disk. The model takes the same trace: hits at the speed of
-    downloads from memory, the others at that of O_DIRECT reads, both measured in the same round."""
+    """Uses, by Zipf's law, of durable buffers in a pool that holds half of them: a load, if the bytes are not in
+    memory, and a download, or with loads=False the download alone, which may be served from the disk. The model takes
+    the same trace: hits at the speed of downloads from memory, the others at that of O_DIRECT reads, both measured in
+    the same round."""
 
     mode = "get"
     query = "durability=sync&pool=half"
@@ -225,8 +230,8 @@ class Zipf(Moves):
         self.lru = Lru(self.count // 2, range(self.count))
 
     def get(self, server, name):
-        return measure.load(server.settings, ["get"] + server.where() + ["--path", f"{BUFFERS}/{name}/data", "--bytes", self.bytes,
-                                                                         "--requests", 1])["seconds"]
+        return measure.load(server.settings, ["get"] + server.where() + ["--path", f"{BUFFERS}/{name}/data", "--bytes",
+                                                                         self.bytes, "--requests", 1])["seconds"]
 
     def use(self, server, i):
         began = time.perf_counter()
@@ -250,7 +255,8 @@ class Zipf(Moves):
         read = disk.tool("read", *server.files()[:4])["seconds"] / 4
         seconds = sum(took[True]) + sum(took[False])
         return {**moved(self.uses, self.bytes, seconds), "of the model": (hits * memory + misses * read) / seconds,
-                "percent hits": 100 * hits / self.uses, "points beyond LRU": 100 * (hits - self.lru.hits(self.trace)) / self.uses,
+                "percent hits": 100 * hits / self.uses, "points beyond LRU": 100 * (hits - self.lru.hits(self.trace))
+                / self.uses,
                 "ms a hit": 1000 * statistics.fmean(took[True] or [0]), "ms a hit, model": 1000 * memory,
                 "ms a miss": 1000 * statistics.fmean(took[False] or [0]), "ms a miss, model": 1000 * read}
 
@@ -262,7 +268,7 @@ class Zipf(Moves):
         return {key: ours.median(key) for key in ours.turns[0] if key not in moved(1, 1, 1) and key != "server_cpu_s"}
 
 
-# --- checkpoints ---------------------------------------------------------------------------------------------------------
+# --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
 class Links(Reads):
@@ -297,7 +303,8 @@ class CheckpointLinks(Moves):
         seconds = time.perf_counter() - began
         server.delete("/v1/checkpoints/c")
         if made["buffers"] != self.count or made["written_bytes"]:
-            raise measure.TurnFailed(f"{made['buffers']} of {self.count} buffers, {made['written_bytes']} bytes were written")
+            raise measure.TurnFailed(f"{made['buffers']} of {self.count} buffers, {made['written_bytes']} bytes were "
+                                     "written")
         return moved(self.count, self.bytes, seconds)
 
     def run(self, settings, notes):
@@ -325,7 +332,8 @@ class CheckpointWrites(Moves):
     def run(self, settings, notes):
         with self.ready(settings, notes) as (ours, disk):
             return self.measured(settings, [Side("ours", ours, lambda: self.turn(ours)),
-                                            Side("O_DIRECT write", disk, lambda: disk.write(self.count // self.connections))])
+                                            Side("O_DIRECT write", disk,
+                                                 lambda: disk.write(self.count // self.connections))])
 
 
 class CheckpointStall(CheckpointWrites):
@@ -362,10 +370,12 @@ class CheckpointStall(CheckpointWrites):
                 self.took = time.perf_counter() - began
                 ours.delete("/v1/checkpoints/c")
             return self.measured(settings, [Side("ours", ours, lambda: self.beside(ours, checkpoint), "ms"),
-                                            Side("own alone", ours, lambda: self.beside(ours, lambda: time.sleep(getattr(self, "took", 1))), "ms")])
+                                            Side("own alone", ours,
+                                                 lambda: self.beside(ours, lambda:
+                                                                     time.sleep(getattr(self, "took", 1))), "ms")])
 
 
-# --- scrubs --------------------------------------------------------------------------------------------------------------
+# --- scrubs -----------------------------------------------------------------------------------------------------------
 
 
 class Scrub(Moves):
@@ -413,14 +423,22 @@ class Scrub(Moves):
 def content_cases():
     yield EvictClean("contents-evict-clean", "evict, clean, a buffer of 1 MiB", {"ours": 60}, count=256, bytes=MIB)
     yield EvictDirty("contents-evict-disk", "evict to disk, 64 MiB", {"O_DIRECT write": 0.85}, count=8, bytes=64 * MIB)
-    yield Reload("contents-reload-disk", "reload from disk, spilled, 64 MiB", {"O_DIRECT read": 0.9}, count=8, bytes=64 * MIB)
-    yield Reload("contents-load-all", "load of all, durable, 64 MiB", {"O_DIRECT read": 0.9}, count=16, bytes=64 * MIB, query="durability=sync")
-    for key, text, direction in (("evict", "evict to host memory", "from_device"), ("reload", "reload from host memory", "to_device")):
-        yield HostTier(f"contents-{key}-host", f"{text}, 64 MiB", {"copy": 0.9}, count=8, bytes=64 * MIB, direction=direction)
-    yield Zipf("contents-zipf", "Zipf, load and GET 64 MiB, memory for half", {"of the model": 0.85, "points beyond LRU": -3}, count=16,
-               bytes=64 * MIB)
-    yield Zipf("contents-zipf-get", "Zipf, GET 64 MiB, memory for half", {"of the model": 0.85}, count=16, bytes=64 * MIB, loads=False)
+    yield Reload("contents-reload-disk", "reload from disk, spilled, 64 MiB", {"O_DIRECT read": 0.9}, count=8,
+                 bytes=64 * MIB)
+    yield Reload("contents-load-all", "load of all, durable, 64 MiB", {"O_DIRECT read": 0.9}, count=16, bytes=64 * MIB,
+                 query="durability=sync")
+    for key, text, direction in (("evict", "evict to host memory", "from_device"),
+                                 ("reload", "reload from host memory", "to_device")):
+        yield HostTier(f"contents-{key}-host", f"{text}, 64 MiB", {"copy": 0.9}, count=8, bytes=64 * MIB,
+                       direction=direction)
+    yield Zipf("contents-zipf", "Zipf, load and GET 64 MiB, memory for half",
+               {"of the model": 0.85, "points beyond LRU": -3}, count=16, bytes=64 * MIB)
+    yield Zipf("contents-zipf-get", "Zipf, GET 64 MiB, memory for half", {"of the model": 0.85}, count=16,
+               bytes=64 * MIB, loads=False)
     yield CheckpointLinks("contents-checkpoint-links", "checkpoint, a durable buffer", {"ours": 60}, count=1000)
-    yield CheckpointWrites("contents-checkpoint-writes", "checkpoint, not durable, 64 MiB", {"O_DIRECT write": 0.85}, count=8, bytes=64 * MIB)
-    yield CheckpointStall("contents-checkpoint-stall", "longest PUT 1 KiB beside a checkpoint", {"ours": 5}, count=8, bytes=64 * MIB)
-    yield Scrub("contents-scrub", "PUT 64 MiB beside a scrub", {"own alone": 0.97}, count=1, bytes=GIB, limits={"percent of a core": 2})
+    yield CheckpointWrites("contents-checkpoint-writes", "checkpoint, not durable, 64 MiB", {"O_DIRECT write": 0.85},
+                           count=8, bytes=64 * MIB)
+    yield CheckpointStall("contents-checkpoint-stall", "longest PUT 1 KiB beside a checkpoint", {"ours": 5}, count=8,
+                          bytes=64 * MIB)
+    yield Scrub("contents-scrub", "PUT 64 MiB beside a scrub", {"own alone": 0.97}, count=1, bytes=GIB,
+                limits={"percent of a core": 2})

@@ -33,17 +33,19 @@ def describe(settings, case, notes):
     """Says where the files are and what that disk is, before the first case and in the notes of each."""
     kind, device = file_system(os.path.realpath(settings.data))
     if kind in IN_MEMORY:
-        raise measure.TurnFailed(f"{settings.data} is {kind}, which says nothing of a disk: --data DIR names a folder on one")
+        raise measure.TurnFailed(f"{settings.data} is {kind}, which says nothing of a disk: --data DIR names a folder "
+                                 "on one")
     if not hasattr(settings, "disk"):
         p = measure.run_program([settings.program("gb-bench-disk"), "probe", "--dir", settings.data])
         settings.disk = (f"files on {kind} ({device}); O_DIRECT in memory by {p['dio_mem_align']}, in the file by "
-                         f"{p['dio_offset_align']} bytes; 4 KiB and fdatasync, overwriting {p['overwrite_p50_us']:.0f} us "
-                         f"(p99 {p['overwrite_p99_us']:.0f}), appending {p['append_p50_us']:.0f} us (p99 {p['append_p99_us']:.0f})")
+                         f"{p['dio_offset_align']} bytes; 4 KiB and fdatasync, overwriting {p['overwrite_p50_us']:.0f} "
+                         f"us (p99 {p['overwrite_p99_us']:.0f}), appending {p['append_p50_us']:.0f} us (p99 "
+                         f"{p['append_p99_us']:.0f})")
         print(settings.disk, flush=True)
     notes.append(f"{case.key}: {settings.disk}")
 
 
-# --- servers -------------------------------------------------------------------------------------------------------------
+# --- servers ----------------------------------------------------------------------------------------------------------
 
 
 class DurableDaemon(servers.Daemon):
@@ -71,8 +73,8 @@ class DurableDaemon(servers.Daemon):
 
     def files(self):
         """The paths of the stored bytes, by the buffers' ids."""
-        found = [os.path.join(at, name) for at, _, names in os.walk(os.path.join(self.state(), "data")) for name in names
-                 if name.endswith(".safetensors")]
+        found = [os.path.join(at, name) for at, _, names in os.walk(os.path.join(self.state(), "data"))
+                 for name in names if name.endswith(".safetensors")]
         return sorted(found, key=lambda path: int(os.path.basename(path).split(".")[0]))
 
 
@@ -139,11 +141,12 @@ class Disk(Server):
         time.sleep(self.case.rest_s)
 
     def write(self, requests, *more):
-        return self.tool("write", "--dir", self.folder, "--bytes", self.case.bytes, "--connections", self.case.connections, "--requests", requests,
-                         *more)
+        return self.tool("write", "--dir", self.folder, "--bytes", self.case.bytes, "--connections",
+                         self.case.connections, "--requests", requests, *more)
 
     def commit(self, seconds):
-        return self.tool("commit", "--dir", self.folder, "--bytes", self.case.bytes, "--connections", self.case.connections, "--seconds", seconds)
+        return self.tool("commit", "--dir", self.folder, "--bytes", self.case.bytes, "--connections",
+                         self.case.connections, "--seconds", seconds)
 
     def dd(self, requests):
         """The time that dd itself tells, of files one after the other. The source is no row of zeros."""
@@ -154,8 +157,8 @@ class Disk(Server):
         seconds = 0
         for i in range(requests):
             path = os.path.join(self.folder, f"dd-{i}")
-            done = subprocess.run(["dd", f"if={source}", f"of={path}", "bs=1M", "oflag=direct", "conv=fdatasync"], capture_output=True,
-                                  text=True, env={**os.environ, "LC_ALL": "C"})
+            done = subprocess.run(["dd", f"if={source}", f"of={path}", "bs=1M", "oflag=direct", "conv=fdatasync"],
+                                  capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
             took = re.search(r"copied, ([0-9.e-]+) s", done.stderr)
             if done.returncode or not took:
                 raise measure.TurnFailed("dd: " + done.stderr.strip())
@@ -165,12 +168,12 @@ class Disk(Server):
                 "bytes_per_s": requests * self.case.bytes / seconds, "requests_per_s": requests / seconds}
 
 
-# --- uploads -------------------------------------------------------------------------------------------------------------
+# --- uploads ----------------------------------------------------------------------------------------------------------
 
 
 class DurablePut(Case):
-    """`peers`: what is measured beside the ceiling: dd, direct (O_DIRECT and fdatasync of as many files at once), commit (SQLite
-    alone), redis."""
+    """`peers`: what is measured beside the ceiling: dd, direct (O_DIRECT and fdatasync of as many files at once),
+    commit (SQLite alone), redis."""
 
     mode = "put"
     on_disk = True
@@ -226,8 +229,8 @@ class DurablePut(Case):
 
 
 class DurablePuts(DurablePut):
-    """Small bodies, which lie in the database, by the engine of the polls. A commit of SQLite alone has as many of them as there are
-    connections."""
+    """Small bodies, which lie in the database, by the engine of the polls. A commit of SQLite alone has as many of them
+    as there are connections."""
 
     mode = "puts"
     unit = "k/s"
@@ -254,9 +257,11 @@ class Beside(Case):
         return 8 * 3 * self.bytes + 512 * MIB
 
     def measured(self, settings, server):
-        result = measure.load(settings, server.plain_target() + ["--connections", 1, "--bytes", self.bytes, "--seconds", self.seconds])
+        result = measure.load(settings, server.plain_target() + ["--connections", 1, "--bytes", self.bytes, "--seconds",
+                                                                 self.seconds])
         polls = measure.load(settings, server.poll_target() + ["--connections", 64, "--seconds", self.seconds])
-        return {**result, "errors": result["errors"] + polls["errors"], "polls_per_s": polls["requests_per_s"], "p99_ms": polls["p99_us"] / 1000}
+        return {**result, "errors": result["errors"] + polls["errors"], "polls_per_s": polls["requests_per_s"],
+                "p99_ms": polls["p99_us"] / 1000}
 
     def beside(self, settings, server):
         words = server.put_target() + ["--connections", 2, "--bytes", self.bytes, "--seconds", 2 * self.seconds + 1]
@@ -277,23 +282,25 @@ class Beside(Case):
 
     def extra(self, ours):
         alone = self.sides[1]
-        return {"p99 of polls beside / alone": ours.median("p99_ms") / alone.median("p99_ms"), "ms, beside": ours.median("p99_ms"),
-                "polls beside / alone": ours.median("polls_per_s") / alone.median("polls_per_s"), "GB/s of the streams": ours.median("streams") / 1e9}
+        return {"p99 of polls beside / alone": ours.median("p99_ms") / alone.median("p99_ms"),
+                "ms, beside": ours.median("p99_ms"), "polls beside / alone": ours.median("polls_per_s")
+                / alone.median("polls_per_s"), "GB/s of the streams": ours.median("streams") / 1e9}
 
 
 def durable_cases():
     cpu = {"CPU ms a GiB beyond": 150}
-    yield DurablePut("durable-put64m-x1", "durable PUT 64 MiB, x1", {"raw-durable": 0.9, "dd": 0.85}, connections=1, bytes=64 * MIB, requests=16,
-                     peers=("dd", "direct"), limits=cpu)
-    yield DurablePut("durable-put64m-x4", "durable PUT 64 MiB, x4", {"raw-durable": 0.9, "O_DIRECT write": 0.85}, connections=4, bytes=64 * MIB,
-                     requests=6, peers=("direct",), limits=cpu)
-    yield DurablePut("durable-put1g-x1", "durable PUT 1 GiB, x1", {"raw-durable": 0.9, "O_DIRECT write": 0.85}, connections=1, bytes=GIB, requests=2,
-                     peers=("direct",), limits=cpu)
+    yield DurablePut("durable-put64m-x1", "durable PUT 64 MiB, x1", {"raw-durable": 0.9, "dd": 0.85}, connections=1,
+                     bytes=64 * MIB, requests=16, peers=("dd", "direct"), limits=cpu)
+    yield DurablePut("durable-put64m-x4", "durable PUT 64 MiB, x4", {"raw-durable": 0.9, "O_DIRECT write": 0.85},
+                     connections=4, bytes=64 * MIB, requests=6, peers=("direct",), limits=cpu)
+    yield DurablePut("durable-put1g-x1", "durable PUT 1 GiB, x1", {"raw-durable": 0.9, "O_DIRECT write": 0.85},
+                     connections=1, bytes=GIB, requests=2, peers=("direct",), limits=cpu)
     for n, least, redis in ((1, 0.75, 0.7), (16, 0.8, 3)):
-        yield DurablePut(f"durable-put1m-x{n}", f"durable PUT 1 MiB, x{n}", {"raw-durable": least, "redis always": redis}, connections=n, bytes=MIB,
-                         peers=("redis",))
+        yield DurablePut(f"durable-put1m-x{n}", f"durable PUT 1 MiB, x{n}",
+                         {"raw-durable": least, "redis always": redis}, connections=n, bytes=MIB, peers=("redis",))
     for n in (1, 16, 64):
-        yield DurablePuts(f"durable-put1k-x{n}", f"durable PUT 1 KiB, x{n}", {"bare commit": 0.7, **({"own, not durable": 0.6} if n > 1 else {})},
-                          connections=n, bytes=KIB)
+        yield DurablePuts(f"durable-put1k-x{n}", f"durable PUT 1 KiB, x{n}",
+                          {"bare commit": 0.7, **({"own, not durable": 0.6} if n > 1 else {})}, connections=n,
+                          bytes=KIB)
     yield Beside("durable-beside", "PUT 64 MiB, not durable, beside two durable streams", {"own alone": 0.85},
                  limits={"p99 of polls beside / alone": 1.5})

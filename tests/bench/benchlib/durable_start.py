@@ -14,7 +14,7 @@ from .watching import Asker
 INLINE_BYTES = 64 * KIB
 
 
-# --- start ---------------------------------------------------------------------------------------------------------------
+# --- start ------------------------------------------------------------------------------------------------------------
 
 
 class Empty(DurableDaemon):
@@ -22,8 +22,9 @@ class Empty(DurableDaemon):
 
 
 class Start(Case):
-    """The time from the start of the process until it listens, with N stored buffers, against a start without any. The state is
-    made of the rows of one buffer and, for bodies in files, of files that have their length alone: a start reads no bytes."""
+    """The time from the start of the process until it listens, with N stored buffers, against a start without any. The
+    state is made of the rows of one buffer and, for bodies in files, of files that have their length alone: a start
+    reads no bytes."""
 
     mode = "put"
     unit = "s"
@@ -45,7 +46,8 @@ class Start(Case):
         path = os.path.join(server.state(), "gpubufd.db")
         db = sqlite3.connect(path)
         with db:
-            for table, own in (("buffers", {"id": "id + n", "name": "name || '-' || n"}), ("stored", {"buffer_id": "buffer_id + n"})):
+            for table, own in (("buffers", {"id": "id + n", "name": "name || '-' || n"}),
+                               ("stored", {"buffer_id": "buffer_id + n"})):
                 columns = [name for (name,) in db.execute(f"SELECT name FROM pragma_table_info('{table}')")]
                 values = [own.get(name, name) for name in columns]
                 db.execute(f"WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < {self.count - 1})"
@@ -56,7 +58,8 @@ class Start(Case):
         for buffer, generation, tag in names if self.bytes > INLINE_BYTES else []:
             folder = os.path.join(server.state(), "data", f"{buffer & 255:02x}")
             os.makedirs(folder, 0o700, exist_ok=True)
-            fd = os.open(os.path.join(folder, f"{buffer}.{generation}.{tag:08x}.safetensors"), os.O_WRONLY | os.O_CREAT, 0o600)
+            fd = os.open(os.path.join(folder, f"{buffer}.{generation}.{tag:08x}.safetensors"), os.O_WRONLY | os.O_CREAT,
+                         0o600)
             os.truncate(fd, 4096 + self.bytes)
             os.close(fd)
         os.sync()
@@ -93,10 +96,11 @@ class Start(Case):
 
     def extra(self, ours):
         each = (ours.median() - self.sides[1].median()) / self.count
-        return {"us a buffer": 1e6 * each, "s of CPU": ours.median("cpu_s"), "s, database not cached": ours.median("cold_s")}
+        return {"us a buffer": 1e6 * each, "s of CPU": ours.median("cpu_s"),
+                "s, database not cached": ours.median("cold_s")}
 
 
-# --- back from the disk -----------------------------------------------------------------------------------------------------
+# --- back from the disk -----------------------------------------------------------------------------------------------
 
 
 class Restarted(DurableDaemon):
@@ -147,10 +151,12 @@ class FromDisk(Case):
             self.store(settings, ours)
             files = ours.files()
             ours.clean()
-            sides = [Side("ours", ours, lambda: self.turn(settings, ours)), Side("O_DIRECT read", disk, lambda: disk.read(*files))]
+            sides = [Side("ours", ours, lambda: self.turn(settings, ours)),
+                     Side("O_DIRECT read", disk, lambda: disk.read(*files))]
             if self.memory:
                 self.store(settings, running["own memory"])
-                sides.append(Side("own memory", running["own memory"], lambda: self.turn(settings, running["own memory"])))
+                sides.append(Side("own memory", running["own memory"],
+                                  lambda: self.turn(settings, running["own memory"])))
             else:
                 sides.append(Side("read into new memory", disk, lambda: disk.read("--fresh", *files)))
             measure.interleave(sides, settings.rounds)
@@ -159,8 +165,9 @@ class FromDisk(Case):
 
 
 class Load(FromDisk):
-    """A load by request, against O_DIRECT reads of the same file at the depth of eight, into memory that is used again and into memory
-    that no page is behind. The kernel has to clear the latter, as that of a buffer on the host backend."""
+    """A load by request, against O_DIRECT reads of the same file at the depth of eight, into memory that is used again
+    and into memory that no page is behind. The kernel has to clear the latter, as that of a buffer on the host
+    backend."""
 
     memory = False
     bytes = GIB
@@ -180,15 +187,16 @@ class Load(FromDisk):
 
 
 class ColdGet(FromDisk):
-    """Downloads of bytes that are on disk alone, each of another buffer, against the slower of such reads and the same downloads from
-    memory."""
+    """Downloads of bytes that are on disk alone, each of another buffer, against the slower of such reads and the same
+    downloads from memory."""
 
     memory = True
     count = 16
     bytes = 64 * MIB
 
     def turn(self, settings, server):
-        results = [measure.load(settings, ["get"] + server.where() + ["--path", f"{BUFFERS}/bench-{i}/data", "--bytes", self.bytes, "--requests", 1])
+        results = [measure.load(settings, ["get"] + server.where() + ["--path", f"{BUFFERS}/bench-{i}/data", "--bytes",
+                                                                      self.bytes, "--requests", 1])
                    for i in range(self.count)]
         seconds = sum(result["seconds"] for result in results)
         cold = Asker(server.port).json("/v1/storage")["cold_reads"]
@@ -204,6 +212,7 @@ class ColdGet(FromDisk):
 
 def start_cases():
     for key, text, size in (("rows", "1 KiB", KIB), ("files", "64 KiB and one byte", INLINE_BYTES + 1)):
-        yield Start(f"durable-start-{key}", f"start with 100,000 stored buffers of {text}", {"ours": 1}, bytes=size, limits={"us a buffer": 5})
+        yield Start(f"durable-start-{key}", f"start with 100,000 stored buffers of {text}", {"ours": 1}, bytes=size,
+                    limits={"us a buffer": 5})
     yield Load("durable-load1g", "load of 1 GiB", {"O_DIRECT read": 0.9})
     yield ColdGet("durable-get64m", "cold GET 64 MiB, x1", {"of the slower": 0.85})

@@ -17,8 +17,8 @@ class Bounded(servers.Daemon):
 
 
 class Fairness(Case):
-    """GET of 4 KiB by a client that asks 200 times a second: alone, and beside 16 connections of another address that upload
-    bodies of 16 MiB as fast as they may, without and with a bound on that client's bytes."""
+    """GET of 4 KiB by a client that asks 200 times a second: alone, and beside 16 connections of another address that
+    upload bodies of 16 MiB as fast as they may, without and with a bound on that client's bytes."""
 
     unit = "ms"
     lower_is_better = True
@@ -42,13 +42,15 @@ class Fairness(Case):
         return sorted(took)
 
     def figures(self, took):
-        return {"p50_ms": took[len(took) // 2], "p99_ms": took[len(took) * 99 // 100], "worst_ms": took[-1], "errors": 0}
+        return {"p50_ms": took[len(took) // 2], "p99_ms": took[len(took) * 99 // 100], "worst_ms": took[-1],
+                "errors": 0}
 
     def alone(self, server):
         return {**self.figures(self.ask(server)), "greedy": 0}
 
     def beside(self, settings, server):
-        words = server.put_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds", self.seconds + 2]
+        words = server.put_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds",
+                                       self.seconds + 2]
         with measure.Background(settings, words) as greedy:
             time.sleep(1)  # the bound client has used up its burst
             result = self.figures(self.ask(server))
@@ -60,7 +62,8 @@ class Fairness(Case):
             free, bounded = running["gpubufd"], running["bounded"]
             for server in (free, bounded):
                 server.make_buffer("modest", 4 * KIB)
-                measure.load(settings, ["put", "--port", server.port, "--path", BUFFERS + "/modest/data", "--bytes", 4 * KIB, "--requests", 1])
+                measure.load(settings, ["put", "--port", server.port, "--path", BUFFERS + "/modest/data", "--bytes",
+                                        4 * KIB, "--requests", 1])
             sides = [Side("ours", bounded, lambda: self.beside(settings, bounded), "p99_ms"),
                      Side("own, alone", free, lambda: self.alone(free), "p99_ms"),
                      Side("own, no bound", free, lambda: self.beside(settings, free), "p99_ms")]

@@ -1,7 +1,7 @@
 """What being a node of a fleet costs: requests for sessions of the node itself, redirects, look-ups and registrations.
 
-etcd and the daemons are on loopback. Requests of which each is for another session come from one raw socket in this process, so that
-the client costs the same on both sides."""
+etcd and the daemons are on loopback. Requests of which each is for another session come from one raw socket in this
+process, so that the client costs the same on both sides."""
 import base64
 import json
 import os
@@ -22,7 +22,7 @@ START_S = 60
 SESSION = "bench"
 
 
-# --- the client ----------------------------------------------------------------------------------------------------------
+# --- the client -------------------------------------------------------------------------------------------------------
 
 
 class Wire:
@@ -79,7 +79,7 @@ def one_by_one(port, requests, status, holds=b""):
             "requests_per_s": 1e6 * len(took) / sum(took), "errors": 0}
 
 
-# --- servers -------------------------------------------------------------------------------------------------------------
+# --- servers ----------------------------------------------------------------------------------------------------------
 
 
 class Etcd(Server):
@@ -94,10 +94,12 @@ class Etcd(Server):
             raise Missing(f"no program {gpubuf}")
         self.port = free_port()
         client, peer = self.url(), f"http://127.0.0.1:{free_port()}"
-        self.spawn([etcd, "--data-dir", "data", "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
-                    "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer])
+        self.spawn([etcd, "--data-dir", "data", "--listen-client-urls", client, "--advertise-client-urls", client,
+                    "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
+                    "default=" + peer])
         self.wait_until(self.accepts, "a client port")
-        made = subprocess.run([gpubuf, "fleet", "init", "--etcd", client], capture_output=True, text=True, timeout=START_S)
+        made = subprocess.run([gpubuf, "fleet", "init", "--etcd", client], capture_output=True, text=True,
+                              timeout=START_S)
         if made.returncode:
             raise Missing(f"gpubuf fleet init: {made.stderr.strip()}")
         self.case.directory = client
@@ -142,7 +144,7 @@ class Outside(servers.Daemon):
         Asker(self.port).ask("POST", "/v1/sessions", {"name": name})
 
 
-# --- cases ---------------------------------------------------------------------------------------------------------------
+# --- cases ------------------------------------------------------------------------------------------------------------
 
 
 class Fleet(Case):
@@ -170,7 +172,8 @@ class Fleet(Case):
 
 
 class Own(Fleet):
-    """Requests for a session of the node that is asked: one that is registered, whose answers tell more, and a local one."""
+    """Requests for a session of the node that is asked: one that is registered, whose answers tell more, and a local
+    one."""
 
     unit = "k/s"
     kinds = (Etcd, Node, Outside)
@@ -178,8 +181,8 @@ class Own(Fleet):
     seconds = 1.0
 
     def side(self, settings, name, server, session):
-        words = [self.mode, "--port", server.port, "--path", f"/v1/sessions/{session}" + self.tail, "--connections", self.connections,
-                 "--bytes", 4 * KIB, "--seconds", self.seconds]
+        words = [self.mode, "--port", server.port, "--path", f"/v1/sessions/{session}" + self.tail, "--connections",
+                 self.connections, "--bytes", 4 * KIB, "--seconds", self.seconds]
         return Side(name, server, lambda: measure.load(settings, words), "requests_per_s")
 
     def sides(self, settings, _, node, outside):
@@ -199,8 +202,8 @@ class Own(Fleet):
 
 
 class Redirect(Fleet):
-    """A GET that is answered with 307 out of what the node remembers, against the same GET at the owner. The node looks up twice a
-    second whether the owner is alive, which the median does not show."""
+    """A GET that is answered with 307 out of what the node remembers, against the same GET at the owner. The node looks
+    up twice a second whether the owner is alive, which the median does not show."""
 
     unit = "us"
     lower_is_better = True
@@ -208,8 +211,8 @@ class Redirect(Fleet):
     seconds = 2.0
 
     def turn(self, settings, server, status):
-        result = measure.load(settings, ["poll", "--port", server.port, "--path", "/v1/sessions/" + SESSION, "--status", status, "--seconds",
-                                         self.seconds])
+        result = measure.load(settings, ["poll", "--port", server.port, "--path", "/v1/sessions/" + SESSION, "--status",
+                                         status, "--seconds", self.seconds])
         return {**result, "us": result["p50_us"]}
 
     def sides(self, settings, _, node, owner):
@@ -219,8 +222,8 @@ class Redirect(Fleet):
 
 
 class LookUp(Fleet):
-    """GETs that are answered with 307, each for a session that the node has not looked up before, against the range of the session's
-    record that etcd answers without a majority."""
+    """GETs that are answered with 307, each for a session that the node has not looked up before, against the range of
+    the session's record that etcd answers without a majority."""
 
     unit = "us"
     lower_is_better = True
@@ -240,7 +243,8 @@ class LookUp(Fleet):
             turns = iter(names)
             return lambda: one_by_one(server.port, [made(name) for name in next(turns)], status, holds)
 
-        return [Side("ours", node, turn(node, lambda name: request("GET", "/v1/sessions/" + name), 307, b"\r\nLocation: "), "us"),
+        return [Side("ours", node, turn(node, lambda name: request("GET", "/v1/sessions/" + name), 307,
+                                        b"\r\nLocation: "), "us"),
                 Side("etcd", etcd, turn(etcd, self.range, 200, b'"kvs":'), "us")]
 
 
@@ -267,10 +271,12 @@ class Register(Fleet):
         texts = []
         for name in self.names():
             session, owned, value = (base64.b64encode(text.encode()).decode()
-                                     for text in (f"/bench/sessions/{name}", f"/bench/owned/a/{name}", json.dumps(record)))
+                                     for text in (f"/bench/sessions/{name}", f"/bench/owned/a/{name}",
+                                                  json.dumps(record)))
             texts.append(request("POST", "/v3/kv/txn", {
                 "compare": [{"key": session, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}],
-                "success": [{"request_put": {"key": session, "value": value}}, {"request_put": {"key": owned, "value": ""}}]}))
+                "success": [{"request_put": {"key": session, "value": value}},
+                            {"request_put": {"key": owned, "value": ""}}]}))
         return one_by_one(port, texts, 200, b'"succeeded":true')
 
     def sides(self, settings, etcd, node, outside):
@@ -280,11 +286,13 @@ class Register(Fleet):
 
 
 class Writer(threading.Thread):
-    """A client that writes 4 KiB fifty times a second, wherever the session is. gap: the longest time between two answers of success."""
+    """A client that writes 4 KiB fifty times a second, wherever the session is. gap: the longest time between two
+    answers of success."""
 
     def __init__(self, ports):
         super().__init__(daemon=True)
-        self.askers, self.at, self.ended, self.gap, self.last = [Asker(port) for port in ports], 0, threading.Event(), 0, None
+        self.askers, self.at, self.ended, self.gap, self.last = ([Asker(port) for port in ports], 0, threading.Event(),
+                                                                 0, None)
         self.start()
 
     def put(self):
@@ -312,7 +320,8 @@ class Writer(threading.Thread):
 
 
 class Move(Fleet):
-    """A session of 1 GiB that goes from node to node, and back, while a client writes. What counts is how long its writers wait."""
+    """A session of 1 GiB that goes from node to node, and back, while a client writes. What counts is how long its
+    writers wait."""
 
     unit = "ms"
     lower_is_better = True
@@ -332,8 +341,9 @@ class Move(Fleet):
             _, data = to.asker.ask("POST", f"/v1/fleet/sessions/{SESSION}/move", {"to": to.node})
             moved, seconds = json.loads(data), time.perf_counter() - began
             writer.ended.wait(0.1)  # so that a write is answered behind it
-            return {"ms": moved["frozen_ms"], "seconds": seconds, "bytes": self.buffers * self.bytes, "gap_ms": 1000 * writer.lasts(),
-                    "gb_per_s": self.buffers * self.bytes / seconds / 1e9, "errors": moved["skipped_buffers"]}
+            return {"ms": moved["frozen_ms"], "seconds": seconds, "bytes": self.buffers * self.bytes,
+                    "gap_ms": 1000 * writer.lasts(), "gb_per_s": self.buffers * self.bytes / seconds / 1e9,
+                    "errors": moved["skipped_buffers"]}
 
         self.writer = writer
         return [Side("ours", node, turn, "ms")]
@@ -347,8 +357,10 @@ class Move(Fleet):
 
 
 def fleet_cases():
-    yield Own("fleet-polls", "GET of a session's metadata in a fleet, 64 connections", {"without fleet": 0.98}, mode="poll", tail="")
-    yield Own("fleet-puts", "PUT 4 KiB in a fleet, 64 connections", {"without fleet": 0.98}, mode="puts", tail="/buffers/bench-%d/data")
+    yield Own("fleet-polls", "GET of a session's metadata in a fleet, 64 connections", {"without fleet": 0.98},
+              mode="poll", tail="")
+    yield Own("fleet-puts", "PUT 4 KiB in a fleet, 64 connections", {"without fleet": 0.98}, mode="puts",
+              tail="/buffers/bench-%d/data")
     yield Redirect("fleet-redirect", "307 for a session that is remembered", {"ours": 300})
     yield LookUp("fleet-lookup", "307 for a session that is looked up", {"ours": 1000})
     yield Register("fleet-register", "session made and registered", {})

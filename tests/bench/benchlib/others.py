@@ -58,9 +58,9 @@ http {{
             os.mkdir(os.path.join(self.shm, name))
         conf = os.path.join(self.folder, "nginx.conf")
         with open(conf, "w") as f:
-            f.write(self.CONF.format(folder=self.folder, shm=self.shm, port=self.port, small=self.small(), workers=self.workers(),
-                                     ssl="ssl" if self.case.tls else "", certificate=self.certificate(),
-                                     user="user root;" if os.geteuid() == 0 else ""))
+            f.write(self.CONF.format(folder=self.folder, shm=self.shm, port=self.port, small=self.small(),
+                                     workers=self.workers(), ssl="ssl" if self.case.tls else "",
+                                     certificate=self.certificate(), user="user root;" if os.geteuid() == 0 else ""))
         self.spawn([nginx, "-p", self.folder, "-e", self.log_path, "-c", conf])
         self.wait_until(self.accepts, "listening")
 

@@ -1,5 +1,5 @@
-"""Copies from another daemon by URL, both on this machine, against raw sockets between two memories of the host, over as many connections
-and with the checksum, and against curl from one daemon to the other."""
+"""Copies from another daemon by URL, both on this machine, against raw sockets between two memories of the host, over
+as many connections and with the checksum, and against curl from one daemon to the other."""
 import os
 import subprocess
 import time
@@ -62,12 +62,14 @@ class Pull(Case):
         return timed(self.total, lambda: Asker(target.port).ask("POST", BUFFERS + "/pulled/copy", body))
 
     def curl(self, target):
-        """curl sends what another one receives: it has to say how much that is, or the daemon could not take memory for it."""
+        """curl sends what another one receives: it has to say how much that is, or the daemon could not take memory for
+        it."""
         script = 'curl -sSf "$1" | curl -sSf -X PUT -H "Content-Length: $3" -H "Transfer-Encoding:" -T - -o "$4" "$2"'
 
         def go():
             done = subprocess.run(["sh", "-c", script, "sh", self.origin + BUFFERS + "/bench-0/data",
-                                   f"http://127.0.0.1:{target.port}{BUFFERS}/by-curl/data", str(self.total), os.devnull], capture_output=True,
+                                   f"http://127.0.0.1:{target.port}{BUFFERS}/by-curl/data", str(self.total),
+                                   os.devnull], capture_output=True,
                                   text=True, preexec_fn=servers.die_with_parent)
             if done.returncode:
                 raise measure.TurnFailed(done.stderr.strip() or f"curl: exit {done.returncode}")
@@ -91,4 +93,5 @@ class Pull(Case):
 def pull_cases():
     yield Pull("pull-1g-x4", "copy of 1 GiB from another daemon, 4 parts", {"sockets": 0.9, "curl": 1.0}, connections=4)
     yield Pull("pull-1g-x1", "copy of 1 GiB from another daemon, 1 part", {"sockets": 0.9, "curl": 1.0}, connections=1)
-    yield Pull("pull-64m-x4", "copy of 64 MiB from another daemon, 4 parts", {"sockets": 0.8, "curl": 1.0}, connections=4, total=64 * MIB)
+    yield Pull("pull-64m-x4", "copy of 64 MiB from another daemon, 4 parts", {"sockets": 0.8, "curl": 1.0},
+               connections=4, total=64 * MIB)

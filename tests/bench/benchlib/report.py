@@ -3,8 +3,8 @@ import json
 
 from . import measure
 
-CEILINGS = ("raw", "libmicrohttpd", "own 200", "own polls", "raw-recorded", "bare commit", "raw-durable", "O_DIRECT read",
-            "O_DIRECT write", "link", "copy", "own alone", "without fleet", "owner", "etcd", "sockets")
+CEILINGS = ("raw", "libmicrohttpd", "own 200", "own polls", "raw-recorded", "bare commit", "raw-durable",
+            "O_DIRECT read", "O_DIRECT write", "link", "copy", "own alone", "without fleet", "owner", "etcd", "sockets")
 SCALE = {"GB/s": 1e9, "k/s": 1e3}
 
 
@@ -27,8 +27,8 @@ def summarise(case, sides):
     """One row as plain data. A failed side has no figures, only the reason."""
     named = {side.name: side for side in sides}
     ours = named.get("ours")
-    row = {"case": case.key, "title": case.title, "unit": case.unit, "sides": {}, "ratios": {}, "targets": {}, "extra": {},
-           "lower_is_better": getattr(case, "lower_is_better", False)}
+    row = {"case": case.key, "title": case.title, "unit": case.unit, "sides": {}, "ratios": {}, "targets": {},
+           "extra": {}, "lower_is_better": getattr(case, "lower_is_better", False)}
     for side in sides:
         entry = {"turns": side.turns}
         if side.failure:
@@ -82,7 +82,8 @@ def cells(row):
         others = [f"{name} {number(side['median'], row['unit'])} {row['unit']}" for name, side in sides.items()
                   if name != "ours" and "median" in side]
     else:
-        others = [further(row, name, f"{value:.2f}") for name, value in row["ratios"].items() if name != ceiling and value]
+        others = [further(row, name, f"{value:.2f}") for name, value in row["ratios"].items() if name != ceiling
+                  and value]
     others += [further(row, name, number(value, None)) for name, value in row["extra"].items()]
     cpu = [f"{sides[name]['server_cpu_ms_per_gib']:.0f}" if sides.get(name, {}).get("server_cpu_ms_per_gib") else "-"
            for name in ("ours", ceiling)]

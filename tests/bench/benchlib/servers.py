@@ -73,7 +73,8 @@ def free_port():
 
 def system_program(name, package, unpacked=""):
     """unpacked: a folder where `./bootstrap deps` may have put it."""
-    path = shutil.which(name, path=":".join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", os.path.join(unpacked, "usr", "bin")]))
+    path = shutil.which(name, path=":".join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin",
+                                             os.path.join(unpacked, "usr", "bin")]))
     if not path:
         raise Missing(f"no {name} (Debian package {package})")
     return path
@@ -91,7 +92,8 @@ class Server:
         self.port = 0
         self.tls_port = 0
         self.process = None
-        self.folder = tempfile.mkdtemp(prefix=self.name.replace(" ", "-") + "-", dir=settings.data if case.on_disk else settings.work)
+        self.folder = tempfile.mkdtemp(prefix=self.name.replace(" ", "-") + "-",
+                                       dir=settings.data if case.on_disk else settings.work)
         self.log_path = os.path.join(self.folder, "log")
 
     def spawn(self, command, **kwargs):
@@ -246,9 +248,9 @@ class Daemon(Server):
     def begin(self):
         listen = os.path.join(self.state(), "listen")
         self.spawn([self.program(), "--listen", "127.0.0.1:0", "--socket", self.socket() if self.case.unix else "none",
-                    *(["--tls-listen", "127.0.0.1:0"] if self.case.tls else []), *self.tls_args(), "--state-dir", self.state(),
-                    "--backend", self.backend(), "--log-level", "warning", *self.case.daemon_args, *self.own_args,
-                    *self.settings.daemon_args])
+                    *(["--tls-listen", "127.0.0.1:0"] if self.case.tls else []), *self.tls_args(), "--state-dir",
+                    self.state(), "--backend", self.backend(), "--log-level", "warning", *self.case.daemon_args,
+                    *self.own_args, *self.settings.daemon_args])
         self.wait_until(lambda: os.path.exists(listen) and self.read_port(listen), "the file `listen`", 60)
 
     def restart(self):
@@ -344,7 +346,8 @@ class Fan(Server):
     name = "raw"
 
     def start(self):
-        self.spawn_and_read_port([self.settings.program("gb-bench-fan"), "--rate", str(self.case.rate), "--bytes", str(self.case.event_bytes)])
+        self.spawn_and_read_port([self.settings.program("gb-bench-fan"), "--rate", str(self.case.rate), "--bytes",
+                                  str(self.case.event_bytes)])
 
 
 class Mhd(Server):

@@ -33,8 +33,8 @@ class Map(Shared):
 
     def turn(self, settings, server):
         kind, pool = WAYS[self.way]
-        return self.share(settings, "map", server, "--bytes", self.bytes, "--count", self.count, "--kind", kind, "--way", self.way,
-                          *(["--pool"] if pool else []))
+        return self.share(settings, "map", server, "--bytes", self.bytes, "--count", self.count, "--kind", kind,
+                          "--way", self.way, *(["--pool"] if pool else []))
 
     def run(self, settings, notes):
         with self.started(settings, [servers.Daemon], notes) as running:
@@ -73,12 +73,14 @@ class Slab(Shared):
         return 6 * self.connections * self.bytes + 512 * MIB
 
     def run(self, settings, notes):
-        words = ["--bytes", self.bytes, "--count", max(2, 2 * GIB // (self.bytes * self.connections)), "--clients", self.connections]
+        words = ["--bytes", self.bytes, "--count", max(2, 2 * GIB // (self.bytes * self.connections)), "--clients",
+                 self.connections]
         words += ["--down"] if self.down else []
         with self.started(settings, [servers.Daemon], notes) as running:
             ours = running["gpubufd"]
             sides = [Side("ours", ours, lambda: self.share(settings, "slab", ours, *words)),
-                     Side("raw", ours, lambda: self.share(settings, "ceiling", None, "--device", settings.device, *words))]
+                     Side("raw", ours, lambda: self.share(settings, "ceiling", None, "--device", settings.device,
+                                                          *words))]
             if not self.down:
                 sides.append(Side("ours, atomic", ours, lambda: self.share(settings, "slab", ours, "--atomic", *words)))
             measure.interleave(sides, settings.rounds)
@@ -96,5 +98,6 @@ def share_cases(device):
         for down in (False, True):
             for n in (1, 4):
                 what = "buffer -> slab" if down else "slab -> buffer"
-                yield Slab(f"share-slab-{'down' if down else 'up'}{size // MIB}m-x{n}", f"{what}, {size // MIB} MiB, x{n}",
-                           {"raw": 0.85 if cuda else 0.8}, bytes=size, connections=n, down=down)
+                yield Slab(f"share-slab-{'down' if down else 'up'}{size // MIB}m-x{n}",
+                           f"{what}, {size // MIB} MiB, x{n}", {"raw": 0.85 if cuda else 0.8}, bytes=size,
+                           connections=n, down=down)

@@ -22,7 +22,8 @@ class Slice(Case):
             ours = running["gpubufd"]
             shape = f"{self.bytes // self.row},{2 * self.row}"
             measure.load(settings, ["put"] + ours.where() + [
-                "--path", BUFFERS + f"/bench-%d/data?dtype=uint8&shape={shape}", "--bytes", 2 * self.bytes, "--requests", 1])
+                "--path", BUFFERS + f"/bench-%d/data?dtype=uint8&shape={shape}", "--bytes", 2 * self.bytes,
+                "--requests", 1])
             sides = [Side(name, ours, lambda target=self.target(ours, query): measure.load(settings, target))
                      for name, query in (("ours", f"slice=:,:{self.row}"), ("own contiguous", f"length={self.bytes}"))]
             measure.interleave(sides, settings.rounds)

@@ -73,5 +73,5 @@ def tensor_cases():
     for mode, what in (("put", "PUT"), ("get", "GET")):
         yield Tensors(f"tensors-{mode}", f"{what} 200 tensors, 64 MiB", {"one body": 0.95}, mode=mode, bytes=64 * MIB,
                       requests=16)
-        yield Tensors(f"tensors-{mode}-1g", f"{what} 200 tensors, 1 GiB", {"one body": 0.95}, mode=mode, bytes=1024 * MIB,
-                      requests=2)
+        yield Tensors(f"tensors-{mode}-1g", f"{what} 200 tensors, 1 GiB", {"one body": 0.95}, mode=mode,
+                      bytes=1024 * MIB, requests=2)

@@ -37,8 +37,8 @@ class TlsTransfer(Transfer):
 
     def extra(self, ours):
         """The CPU time of the servers for a request."""
-        figures = {"CPU us of a request": self.cpu_us["ours"], "raw's": self.cpu_us.get("raw"), "nginx's": self.cpu_us.get("nginx"),
-                   "plain's": self.cpu_us.get("own plain")}
+        figures = {"CPU us of a request": self.cpu_us["ours"], "raw's": self.cpu_us.get("raw"),
+                   "nginx's": self.cpu_us.get("nginx"), "plain's": self.cpu_us.get("own plain")}
         return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -59,7 +59,8 @@ class TlsPoll(Poll):
         return sides
 
     def extra(self, ours):
-        figures = {"CPU us of a poll": self.cpu_us["ours"], "nginx's": self.cpu_us.get("nginx"), "plain's": self.cpu_us.get("own plain")}
+        figures = {"CPU us of a poll": self.cpu_us["ours"], "nginx's": self.cpu_us.get("nginx"),
+                   "plain's": self.cpu_us.get("own plain")}
         return {name: value for name, value in figures.items() if value is not None}
 
 
@@ -78,7 +79,8 @@ class Handshakes(Case):
         return kinds_of(settings)
 
     def turn(self, settings, server):
-        words = server.get_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds", self.seconds, "--fresh"]
+        words = server.get_target() + ["--connections", self.connections, "--bytes", self.bytes, "--seconds",
+                                       self.seconds, "--fresh"]
         result = measure.load(settings, words + (["--resume"] if self.resume else []))
         # The first connection of each thread has nothing to resume.
         expected = max(0, result["connects"] - self.connections) if self.resume else 0
@@ -92,19 +94,21 @@ class Handshakes(Case):
         with self.started(settings, self.kinds(settings), notes) as running:
             for server in running.values():
                 server.prepare_get(lambda words: measure.load(settings, words))
-            sides = [Side(name_of(s), s, lambda s=s: self.turn(settings, s), "requests_per_s") for s in running.values()]
+            sides = [Side(name_of(s), s, lambda s=s: self.turn(settings, s), "requests_per_s")
+                     for s in running.values()]
             measure.interleave(sides, settings.rounds)
         self.cpu_us = {side.name: side.cpu_us_per_request() for side in sides}
         return sides
 
     def extra(self, ours):
-        figures = {"CPU us of a connection": self.cpu_us["ours"], "raw's": self.cpu_us.get("raw"), "nginx's": self.cpu_us.get("nginx")}
+        figures = {"CPU us of a connection": self.cpu_us["ours"], "raw's": self.cpu_us.get("raw"),
+                   "nginx's": self.cpu_us.get("nginx")}
         return {name: value for name, value in figures.items() if value is not None}
 
 
 class OpensslTime(Handshakes):
-    """The same by `openssl s_time`, another client than ours: as many of them at once, one connection after the other, each
-    with one GET over HTTP/1.0, which the server ends."""
+    """The same by `openssl s_time`, another client than ours: as many of them at once, one connection after the other,
+    each with one GET over HTTP/1.0, which the server ends."""
 
     connections = 2
     seconds = 2
@@ -115,10 +119,12 @@ class OpensslTime(Handshakes):
     def turn(self, settings, server):
         words = server.get_target()
         path = words[words.index("--path") + 1].replace("%d", "0")
-        command = [servers.system_program("openssl", "openssl"), "s_time", "-connect", f"127.0.0.1:{server.tls_port}", "-tls1_3",
-                   "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-www", path, "-time", str(self.seconds), "-reuse" if self.resume else "-new"]
+        command = [servers.system_program("openssl", "openssl"), "s_time", "-connect", f"127.0.0.1:{server.tls_port}",
+                   "-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-www", path, "-time", str(self.seconds),
+                   "-reuse" if self.resume else "-new"]
         began = time.monotonic()
-        running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=servers.die_with_parent)
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    preexec_fn=servers.die_with_parent)
                    for _ in range(self.connections)]
         said = [p.communicate(timeout=measure.TURN_TIMEOUT_S)[0] for p in running]
         seconds = time.monotonic() - began
@@ -136,10 +142,11 @@ def tls_cases():
     aims = {"raw": 0.9, "nginx": 1}
     for mode, what in (("put", "PUT"), ("get", "GET")):
         for n, requests in ((1, 16), (4, 8)):
-            yield TlsTransfer(f"tls-{mode}64m-x{n}", f"{what} 64 MiB over TLS, x{n}", aims, mode=mode, connections=n, bytes=64 * MIB,
-                              requests=requests)
+            yield TlsTransfer(f"tls-{mode}64m-x{n}", f"{what} 64 MiB over TLS, x{n}", aims, mode=mode, connections=n,
+                              bytes=64 * MIB, requests=requests)
     for n in (1, 8):
-        yield TlsTransfer(f"tls-put1m-x{n}", f"PUT 1 MiB over TLS, x{n}", {}, mode="put", connections=n, bytes=MIB, seconds=1)
+        yield TlsTransfer(f"tls-put1m-x{n}", f"PUT 1 MiB over TLS, x{n}", {}, mode="put", connections=n, bytes=MIB,
+                          seconds=1)
     yield TlsPoll("tls-poll", "GET /v1/stats over TLS, 64 connections", {"nginx": 0.9})
     yield Handshakes("tls-handshake-full", "new TLS connections, 16 threads", {})
     yield Handshakes("tls-handshake-resumed", "resumed TLS connections, 16 threads", {}, resume=True)

@@ -25,7 +25,8 @@ class Asker:
         self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def ask(self, method, path, body=None, headers=()):
-        self.http.request(method, path, None if body is None else json.dumps(body), {**(JSON if body else {}), **dict(headers)})
+        self.http.request(method, path, None if body is None else json.dumps(body),
+                          {**(JSON if body else {}), **dict(headers)})
         reply = self.http.getresponse()
         data = reply.read()
         if reply.status >= 300:
@@ -139,8 +140,9 @@ class Feed(Case):
             cpu, began = server.cpu_s(), time.monotonic()
             took = self.events(asker, listeners) if ours else time.sleep(self.seconds)
             seconds = time.monotonic() - began
-            return {"errors": listeners.closed, "problem": "listeners were sent away", "seconds": seconds, "core": (server.cpu_s() - cpu) / seconds,
-                    "idle_core": idle, "added_bytes": server.memory_bytes() - before, "events": listeners.seen / self.listeners,
+            return {"errors": listeners.closed, "problem": "listeners were sent away", "seconds": seconds,
+                    "core": (server.cpu_s() - cpu) / seconds, "idle_core": idle, "added_bytes": server.memory_bytes()
+                    - before, "events": listeners.seen / self.listeners,
                     "event_bytes": listeners.bytes / max(1, listeners.seen), "worst_ms": max(took) if ours else 0,
                     "median_ms": statistics.median(took) if ours else 0, "server_cpu_s": 0}
 
@@ -162,7 +164,8 @@ class Feed(Case):
 
     def extra(self, ours):
         added = ours.median("added_bytes")
-        return {"events a second": ours.median("events") / ours.median("seconds"), "MiB added": added / MIB, "KiB a listener": added / self.listeners / KIB, "core without events": ours.median("idle_core"),
+        return {"events a second": ours.median("events") / ours.median("seconds"), "MiB added": added / MIB,
+                "KiB a listener": added / self.listeners / KIB, "core without events": ours.median("idle_core"),
                 "ms to the last listener": ours.median("median_ms"), "the slowest": ours.median("worst_ms")}
 
 
@@ -197,15 +200,17 @@ class Wait(Case):
 
         alone = [self.polls(settings, server)]
         before = server.memory_bytes()
-        request = f"GET {BUFFERS}/watched HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\nIf-None-Match: {tag}\r\n\r\n"
+        request = (f"GET {BUFFERS}/watched HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\nIf-None-Match: "
+                   f"{tag}\r\n\r\n")
         with Listeners(server.port, self.parked, request.encode(), b"HTTP/1.1 200") as listeners:
             listeners.begin()
             time.sleep(1)
-            result = {"kib": (server.memory_bytes() - before) / self.parked / KIB, "idle_core": self.cpu_beside(server, 2),
-                      "changes_core": self.cpu_beside(server, 2, change)}
+            result = {"kib": (server.memory_bytes() - before) / self.parked / KIB,
+                      "idle_core": self.cpu_beside(server, 2), "changes_core": self.cpu_beside(server, 2, change)}
             beside = [self.polls(settings, server) for _ in range(2)]
             if listeners.seen or listeners.closed:
-                raise measure.TurnFailed(f"{listeners.seen} were answered and {listeners.closed} closed before the change")
+                raise measure.TurnFailed(f"{listeners.seen} were answered and {listeners.closed} closed before the "
+                                         "change")
             began = time.monotonic()
             change(0, "watched")
             if not listeners.wait(self.parked):
@@ -225,7 +230,8 @@ class Wait(Case):
 
     def extra(self, ours):
         return {"polls kept beside them": ours.median("kept"), "ms until all have the change": ours.median("told_ms"),
-                "core while nothing happens": ours.median("idle_core"), "core beside 10 changes a second": ours.median("changes_core")}
+                "core while nothing happens": ours.median("idle_core"), "core beside 10 changes a second":
+                ours.median("changes_core")}
 
 
 def fill_pools(server, buffers):
@@ -263,8 +269,8 @@ class Watch(Case):
             time.sleep(0.25)
             scrapes.append(asker.timed_ms("/metrics"))
         took = [t for t, _ in scrapes]
-        return {"percent": share[0] - share[1], "idle_percent": share[1], "scrape_ms": statistics.median(took), "scrape_worst_ms": max(took),
-                "scrape_bytes": len(scrapes[-1][1]), "errors": 0, "server_cpu_s": 0}
+        return {"percent": share[0] - share[1], "idle_percent": share[1], "scrape_ms": statistics.median(took),
+                "scrape_worst_ms": max(took), "scrape_bytes": len(scrapes[-1][1]), "errors": 0, "server_cpu_s": 0}
 
     def run(self, settings, notes):
         kinds = [servers.Daemon, servers.DaemonUnsampled]
@@ -309,7 +315,8 @@ class History(Case):
             names = [name for (name,) in db.execute(f"SELECT name FROM pragma_table_info('{table}')")]
             gauges = [name for name in names if name.startswith(("used_", "reserved_"))]
             columns = ["series", "at_us", "samples", *gauges, "allocations", "frees", "allocation_failures"]
-            values = ["s.id", f"t.value * {period * 1000000}", str(period // 10), *["t.value % 1000000"] * len(gauges), "1", "2", "0"]
+            values = ["s.id", f"t.value * {period * 1000000}", str(period // 10), *["t.value % 1000000"] * len(gauges),
+                      "1", "2", "0"]
             db.execute(f"WITH RECURSIVE t(value) AS (SELECT {(now - keep) // period} UNION ALL SELECT value + 1 FROM t"
                        f" WHERE value < {now // period - 1}) INSERT OR REPLACE INTO {table}({', '.join(columns)})"
                        f" SELECT {', '.join(values)} FROM history_series AS s, t")
@@ -334,8 +341,8 @@ class History(Case):
         server.restart()
         asker = Asker(server.port)
         month, week = self.ask(asker, self.month), self.ask(asker, self.week)
-        return {"ms": statistics.median(month), "first_ms": month[0], "worst_ms": max(month), "week_ms": statistics.median(week),
-                "week_worst_ms": max(week), "errors": 0, "server_cpu_s": 0}
+        return {"ms": statistics.median(month), "first_ms": month[0], "worst_ms": max(month),
+                "week_ms": statistics.median(week), "week_worst_ms": max(week), "errors": 0, "server_cpu_s": 0}
 
     def run(self, settings, notes):
         with self.started(settings, [servers.Daemon], notes) as running:
@@ -347,7 +354,8 @@ class History(Case):
             self.wait_for_series(database)
             server.end()
             rows = self.fill(database)
-            notes.append(f"{self.key}: the database has {rows:,} rows of history, {os.path.getsize(database) // MIB} MiB")
+            notes.append(f"{self.key}: the database has {rows:,} rows of history, {os.path.getsize(database) // MIB} "
+                         "MiB")
             side = Side("ours", server, None, "ms")
             for _ in range(min(settings.rounds, 3)):
                 side.turns.append(self.turn(server))
