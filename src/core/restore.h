@@ -1,4 +1,4 @@
-/* What the opened core begins with: what the database has, made at the start, and the housekeeper. open.c calls these. */
+/* What the opened core begins with: what the database has, made at the start, and the housekeeper. open.c calls it. */
 #ifndef GB_CORE_RESTORE_H
 #define GB_CORE_RESTORE_H
 
