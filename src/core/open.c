@@ -28,13 +28,7 @@
 #include "core/share/lease.h"
 #include "core/transfer/multipart.h"
 
-/* The devices, opened and closed with the core. */
-
-struct gb_core;
-
 /* --- open devices ------------------------------------------------------------------------------------------------- */
-
-/* Devices and their lanes. */
 
 /* After each task and, while something is to come, each tick. */
 static bool retry(void *device) {

@@ -1,4 +1,5 @@
-/* What the opened core begins with: what the database has, made at the start, and the housekeeper. open.c calls it. */
+/* What the opened core begins with: sessions, pools and buffers of the database, made again at the start, and the
+ * housekeeper. open.c calls these. */
 #ifndef GB_CORE_RESTORE_H
 #define GB_CORE_RESTORE_H
 
@@ -19,8 +20,6 @@ bool gb_core_has_default(struct gb_core *core);
 void gb_core_make_default(struct gb_core *core); /* tries once, waits for nothing */
 
 /* --- housekeeping ------------------------------------------------------------------------------------------------- */
-
-struct gb_core;
 
 struct gb_housekeeper {
     struct gb_worker worker;

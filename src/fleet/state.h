@@ -14,6 +14,8 @@
 #define GB_FLEET_KEY_SIZE 448
 #define GB_FLEET_CALL_MS 3000 /* the deadline of an ask */
 
+/* --- ticket keys -------------------------------------------------------------------------------------------------- */
+
 #define GB_TICKET_KEYS_MAX 4
 
 struct gb_ticket_key {
@@ -26,6 +28,8 @@ struct gb_ticket_keys {
     struct gb_ticket_key keys[GB_TICKET_KEYS_MAX]; /* the oldest first */
     size_t count;
 };
+
+/* --- jobs --------------------------------------------------------------------------------------------------------- */
 
 /* The work for one ask, or for all asks that look up the same session. Each kind of job embeds it at its start. A job
  * holds copies of the parameters, because an ask may be cancelled and freed at any time. */
@@ -70,6 +74,8 @@ int gb_job_check(struct gb_job *job);
 bool gb_jobs_take(struct gb_fleet *fleet);
 /* Fails all running jobs. [the thread] */
 void gb_jobs_drain(struct gb_fleet *fleet);
+
+/* --- membership --------------------------------------------------------------------------------------------------- */
 
 struct gb_member {
     struct gb_etcd_call call;  /* joins and renews */
@@ -134,6 +140,19 @@ void gb_fleet_set_state(struct gb_fleet *fleet, enum gb_fleet_state state, const
 /* Returns -1 with DIRECTORY_UNAVAILABLE and the reason why this node is not joined. [the thread] */
 int gb_fleet_not_joined(const struct gb_fleet *fleet, struct gb_error *err);
 
+/* Checks from time to time whether the directory has space for changes. */
+void gb_member_check_space(struct gb_fleet *fleet);
+
+/* The node's membership. All on the fleet's thread. start joins; cancel ends all calls; done frees. */
+void gb_member_start(struct gb_fleet *fleet);
+void gb_member_cancel(struct gb_fleet *fleet);
+void gb_member_done(struct gb_fleet *fleet);
+
+/* Writes alive/N at once, if it differs enough from what was published. */
+void gb_member_publish(struct gb_fleet *fleet);
+
+/* --- suspects ----------------------------------------------------------------------------------------------------- */
+
 /* The suspicion that the directory was restored a moment ago, and lacks what was written since. [the thread] */
 void gb_restored_watch(struct gb_fleet *fleet);
 bool gb_restored_maybe(struct gb_fleet *fleet);
@@ -141,9 +160,6 @@ bool gb_restored_maybe(struct gb_fleet *fleet);
 void gb_restored_suspect(struct gb_fleet *fleet, unsigned for_s); /* 0: the usual time */
 /* Returns -1 with OWNER_UNKNOWN while the directory is suspect. */
 int gb_restored_refuse(struct gb_fleet *fleet, const struct gb_name *session, struct gb_error *err);
-
-/* Checks from time to time whether the directory has space for changes. */
-void gb_member_check_space(struct gb_fleet *fleet);
 
 /* Why a session is compared with its record. REFUTED: the directory has refuted a client's report. CHANGED: the session
  * has changed here. REPORTED: a client reports a higher epoch. UNCERTAIN: the directory contradicts this node.
@@ -170,6 +186,8 @@ void gb_suspect_add(struct gb_fleet *fleet, const struct gb_name *session, uint6
 /* Notes that the directory names another node for the session, at no higher epoch. Returns for how many milliseconds it
  * has done so. *ret_lapsed: this node's lease had run out before, so that the other node may have taken the session. */
 uint64_t gb_suspect_conflict(struct gb_fleet *fleet, const struct gb_name *session, bool *ret_lapsed);
+
+/* --- fleet -------------------------------------------------------------------------------------------------------- */
 
 /* A session whose record is to be removed. It waits here while the directory does not answer. */
 struct gb_unregister {
@@ -237,6 +255,8 @@ struct gb_fleet {
     _Atomic bool starting;             /* other nodes have not been asked yet whether they suspect the directory */
 };
 
+/* --- keys and records of the directory ---------------------------------------------------------------------------- */
+
 /* Writes "/gpubuf/FLEET/KIND/NAME", or with below "/gpubuf/FLEET/KIND/NAME/BELOW". A last part of "" makes a prefix. */
 void gb_fleet_key(const struct gb_fleet *fleet, const char *kind, const char *name, const char *below,
                   char ret[GB_FLEET_KEY_SIZE]);
@@ -275,16 +295,6 @@ int gb_own_record_read(const struct gb_kvs *kvs, const struct gb_name *session, 
 /* Returns -1 with SUPERSEDED unless the record names this node and that claim. */
 int gb_own_record_check(const struct gb_fleet *fleet, const struct gb_fleet_session *there, const char *claim,
                         struct gb_error *err);
-
-/* --- membership --------------------------------------------------------------------------------------------------- */
-
-/* The node's membership. All on the fleet's thread. start joins; cancel ends all calls; done frees. */
-void gb_member_start(struct gb_fleet *fleet);
-void gb_member_cancel(struct gb_fleet *fleet);
-void gb_member_done(struct gb_fleet *fleet);
-
-/* Writes alive/N at once, if it differs enough from what was published. */
-void gb_member_publish(struct gb_fleet *fleet);
 
 /* --- placing ------------------------------------------------------------------------------------------------------ */
 

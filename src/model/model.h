@@ -16,10 +16,9 @@
 #include "model/tensor.h"
 #include "model/token.h"
 
-/* Devices and the memory they reach: kinds, capabilities, peers, what is known of an address, how memory reaches
- * another process, and how a device is. Included by model.h.
- *
- * Every gb_..._name answers "unknown" for a value outside its list; every gb_..._parse refuses an unknown word with
+/* --- devices and the memory they reach ---------------------------------------------------------------------------- */
+
+/* Every gb_..._name answers "unknown" for a value outside its list; every gb_..._parse refuses an unknown word with
  * INVALID_ARGUMENT naming the permitted ones. */
 
 /* What memory a buffer lives in. This list is fixed by the interface; a device says which kinds it has. */

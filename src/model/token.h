@@ -1,5 +1,4 @@
-/* Tokens and the scopes that they have, and the names of a client's certificate that may stand for a token. Included by
- * model.h. */
+/* Tokens and the scopes that they have, and the names of a client's certificate that may stand for a token. */
 #ifndef GB_MODEL_TOKEN_H
 #define GB_MODEL_TOKEN_H
 

@@ -1,5 +1,5 @@
-/* Transactions that share a commit: batches of clients, and buffers whose bytes came together and are stored together.
- * */
+/* Transactions that share a commit: batches of clients, and buffers whose bytes came together and are stored
+ * together. */
 #include "core/buffer/batch.h"
 
 #include <stdlib.h>

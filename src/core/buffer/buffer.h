@@ -52,8 +52,6 @@ struct gb_buffer_kept {
 #define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
 
-    /* The buffers of a session in memory. The session's lock is held in all of these. */
-
     struct gb_text *pool; /* a reference, as the two below */
     struct gb_text *stream;
     struct gb_text *labels;

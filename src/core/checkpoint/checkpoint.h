@@ -1,5 +1,4 @@
-/* The checkpoints that there are. The table knows them by name; their folders are the truth, and are read at the
- * start. */
+/* The table of checkpoints, by name. Their folders are the truth, and are read at the start. */
 #ifndef GB_CORE_CHECKPOINT_CHECKPOINT_H
 #define GB_CORE_CHECKPOINT_CHECKPOINT_H
 

@@ -184,8 +184,7 @@ void gb_buffer_evict(struct gb_core *core, const struct gb_locator *at, const st
 
 /* --- sweep -------------------------------------------------------------------------------------------------------- */
 
-/* All buffers of a session out of memory, or back into it: a session is put to sleep and woken. A few at a time, in the
- * order of their ids. */
+/* A sweep moves all buffers of a session out of memory, or back into it, a few at a time, in the order of their ids. */
 
 #define AT_ONCE 16
 
@@ -223,7 +222,7 @@ static void post(void *arg) {
     gb_lane_post(gb_core_compute_lane(sweep->core), &sweep->task);
 }
 
-/* --- results ------------------------------------------------------------------------------------------------------ */
+/* --- sweep: results ----------------------------------------------------------------------------------------------- */
 
 static void skip(struct gb_sweep_call *call, const char *name, enum gb_code code) {
     struct gb_sweep_skip *tell = &call->tell[call->told];
@@ -286,7 +285,7 @@ static void finish(struct sweep *sweep) {
     gb_core_leave(core);
 }
 
-/* --- the next few ------------------------------------------------------------------------------------------------- */
+/* --- sweep: the next few ------------------------------------------------------------------------------------------ */
 
 static bool is_covered(const struct sweep *sweep, const struct gb_buffer *b) {
     return b->live && !b->deleting && strncmp(b->name, sweep->prefix.s, strlen(sweep->prefix.s)) == 0;
@@ -334,7 +333,7 @@ static void list(struct sweep *sweep) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* --- out ---------------------------------------------------------------------------------------------------------- */
+/* --- sweep: out of memory ----------------------------------------------------------------------------------------- */
 
 static void release(struct sweep *sweep) {
     bool last;
@@ -378,7 +377,7 @@ static void evict_some(struct sweep *sweep) {
     release(sweep);
 }
 
-/* --- in ----------------------------------------------------------------------------------------------------------- */
+/* --- sweep: into memory ------------------------------------------------------------------------------------------- */
 
 static void note_loaded(struct sweep *sweep, const struct gb_name *name) {
     struct gb_session *s = sweep->session;
@@ -448,7 +447,7 @@ static void run(struct gb_task *task) {
         finish(sweep);
 }
 
-/* --- the call ----------------------------------------------------------------------------------------------------- */
+/* --- sweep: the call ---------------------------------------------------------------------------------------------- */
 
 static void sweep_start(struct gb_core *core, const struct gb_name *session, const struct gb_name *prefix, bool loads,
                         struct gb_sweep_call *call) {
@@ -486,10 +485,8 @@ void gb_session_load(struct gb_core *core, const struct gb_name *session, const 
 
 /* --- room for others ---------------------------------------------------------------------------------------------- */
 
-/* Room in memory: which buffers leave memory for others, and when. An allocation that finds no memory asks for room
- * (core->make_room), and the housekeeper keeps memory below the high-water mark. */
-
-/* Which buffers give up their memory for others. */
+/* An allocation that finds no memory asks for room (core->make_room), and the housekeeper keeps memory below the
+ * high-water mark. */
 
 /* A buffer whose bytes may leave memory. */
 struct gb_victim {
@@ -509,7 +506,7 @@ struct gb_victims {
     uint64_t later; /* bytes of buffers that are in use, or were written just now */
 };
 
-/* --- victims ------------------------------------------------------------------------------------------------------ */
+/* --- room for others: victims ------------------------------------------------------------------------------------- */
 
 enum answer { STAYS, LATER, GOES };
 
@@ -665,9 +662,7 @@ static void victims_done(struct gb_victims *victims) {
     free(victims->items);
 }
 
-/* --- making room -------------------------------------------------------------------------------------------------- */
-
-/* Room in memory by itself: an allocation that finds none asks for it, and above the high-water mark the tick does. */
+/* --- room for others: evictions ----------------------------------------------------------------------------------- */
 
 struct room_item {
     struct gb_room_ask *ask;
@@ -677,7 +672,7 @@ struct room_item {
     struct gb_buffer_call *call;
 };
 
-/* --- the end of an eviction --------------------------------------------------------------------------------------- */
+/* --- room for others: the end of an eviction ---------------------------------------------------------------------- */
 
 static void tell(struct gb_task *task) {
     struct gb_room_ask *ask = gb_container_of(task, struct gb_room_ask, task);
@@ -721,7 +716,7 @@ static void room_evicted(void *arg) {
     room_release(ask);
 }
 
-/* --- the choice --------------------------------------------------------------------------------------------------- */
+/* --- room for others: the choice ---------------------------------------------------------------------------------- */
 
 /* False: the buffer is gone, or memory is exhausted. */
 static bool mark(struct room_item *room_item, const struct gb_victim *victim) {
@@ -839,7 +834,7 @@ uint64_t gb_durable_spare(struct gb_session *s) {
     return victims_sum_locked(s, &ask);
 }
 
-/* --- the water marks ---------------------------------------------------------------------------------------------- */
+/* --- room for others: the water marks ----------------------------------------------------------------------------- */
 
 static void forget(struct gb_room_ask *ask) {
     gb_core_pool_unref(ask->pool);

@@ -113,7 +113,7 @@ void gb_disks_point(const struct gb_core *core, enum gb_disk_op op) {
         gb_disk_point(core->config.disk, op);
 }
 
-/* --- tee ---------------------------------------------------------------------------------------------------------- */
+/* --- tee: written beside the device ------------------------------------------------------------------------------- */
 
 /* Pieces that are written at once, by as many threads. */
 #define WORKERS 4
@@ -172,7 +172,7 @@ int64_t gb_tee_buffer_id(const struct gb_tee *tee) {
     return tee->buffer_id;
 }
 
-/* --- the end of a tee --------------------------------------------------------------------------------------------- */
+/* --- tee: the end ------------------------------------------------------------------------------------------------- */
 
 /* On a thread of the disk. */
 static void dispose(struct gb_tee *tee) {
@@ -214,7 +214,7 @@ struct gb_disk_writer *gb_tee_take(struct gb_tee *tee) {
     return file;
 }
 
-/* --- who writes to disk ------------------------------------------------------------------------------------------- */
+/* --- tee: which piece is written next ----------------------------------------------------------------------------- */
 
 /* Returns true if the piece may be written beside others. After the first one that may not, all are written in turn. */
 static bool is_beside_locked(const struct gb_tee *tee, const struct gb_tee_piece *piece) {
@@ -278,7 +278,7 @@ void gb_tee_write(struct gb_tee *tee, struct gb_tee_piece *piece) {
     post(worker);
 }
 
-/* --- on a lane of the disk ---------------------------------------------------------------------------------------- */
+/* --- tee: on a lane of the disk ----------------------------------------------------------------------------------- */
 
 static int make_file(struct gb_tee *tee, struct gb_error *err) {
     struct gb_disk_writer *file;
@@ -483,7 +483,7 @@ bool gb_block_reader_may(const struct gb_stored *stored, uint64_t at, size_t n) 
            (n % GB_STORED_BLOCK_BYTES == 0 || at + n == stored->rec.bytes);
 }
 
-/* --- one thread --------------------------------------------------------------------------------------------------- */
+/* --- block reader: one thread ------------------------------------------------------------------------------------- */
 
 static int check_blocks(struct gb_block_reader *r, const char *bytes, size_t n, uint64_t at, struct gb_error *err) {
     size_t index = (size_t)(at / GB_STORED_BLOCK_BYTES);
@@ -549,7 +549,7 @@ static void run(struct gb_task *task) {
     read_on(worker, true);
 }
 
-/* --- several blocks ----------------------------------------------------------------------------------------------- */
+/* --- block reader: several threads -------------------------------------------------------------------------------- */
 
 /* As many threads as have something to do, in chunks of whole blocks. */
 static unsigned divide(struct gb_block_reader *r) {
@@ -600,7 +600,7 @@ int gb_block_reader_result(struct gb_block_reader *r, struct gb_error *err) {
     return error.code == GB_OK ? 1 : gb_error_move(err, &error);
 }
 
-/* --- load --------------------------------------------------------------------------------------------------------- */
+/* --- loads that wait for room ------------------------------------------------------------------------------------- */
 
 void gb_load_unref_locked(struct gb_load *load) {
     if (load && --load->refs == 0)
@@ -766,7 +766,7 @@ void gb_host_tier_stat(struct gb_core *core, struct gb_host_tier_stat *ret) {
     pthread_mutex_unlock(&tier->lock);
 }
 
-/* --- blocks taken ------------------------------------------------------------------------------------------------- */
+/* --- host tier: blocks taken -------------------------------------------------------------------------------------- */
 
 static struct gb_host_block *take_kept_locked(struct gb_host_tier *tier, int device, uint64_t size) {
     struct gb_host_block **at = &tier->kept;
@@ -881,7 +881,7 @@ int gb_host_block_new(struct gb_core *core, int device, uint64_t bytes, struct g
     return 0;
 }
 
-/* --- blocks given back -------------------------------------------------------------------------------------------- */
+/* --- host tier: blocks given back --------------------------------------------------------------------------------- */
 
 struct gb_host_block *gb_host_block_ref(struct gb_host_block *block) {
     if (block)

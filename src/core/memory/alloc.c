@@ -1,6 +1,6 @@
-/* Memory of every kind: the kind and pool of a new buffer, allocation, copies, fills and frees. An allocation that
- * finds no memory waits on the lane and is tried again. Memory that is not from a pool is allocated on the slow lane;
- * its free waits for the work that uses it. content.c, and the files of buffers, uploads and leases call this. */
+/* Allocation of buffers' memory of every kind: the kind and pool of a new buffer, and how it gets its memory. An
+ * allocation that finds no memory asks other buffers for room, waits on the lane and is tried again. Memory that is not
+ * from a pool is allocated on the slow lane. The files of buffers, uploads and leases call this; content.c frees. */
 #include "core/memory/alloc.h"
 
 #include <stdio.h>
@@ -8,21 +8,14 @@
 
 #include "base/clock.h"
 #include "base/container.h"
-#include "core/memory/content.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
 
 /* --- kind --------------------------------------------------------------------------------------------------------- */
 
-#define FREE_TRIES 3
-
 static struct gb_alloc *alloc_of(struct gb_task *task) {
     return gb_container_of(task, struct gb_alloc, task);
-}
-
-struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset) {
-    return (struct gb_location){content->kind, content->device->index, (char *)content->ptr + offset};
 }
 
 int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_error *err) {
@@ -72,46 +65,192 @@ bool gb_kind_attaches(const struct gb_core_device *device, enum gb_kind kind) {
     return kind == GB_KIND_MANAGED && device->rec.managed_attach;
 }
 
-/* Opens the content's pool for another device, before the first copy across them: a direct copy is ten times as fast as
- * one through the host. A pool stays closed if a client closed it, or if the device cannot open it. */
-static void open_to(struct gb_content *c, const struct gb_core_device *device) {
-    _Atomic int *access = &c->pool->access[device->index];
-    int is = GB_POOL_ACCESS_NONE;
-    int r;
+/* --- room --------------------------------------------------------------------------------------------------------- */
 
-    if (c->kind != GB_KIND_DEVICE || atomic_load(access) != GB_POOL_ACCESS_NONE)
-        return;
-    r = gb_pool_access_set(device->core->backend, c->pool->pool, device->index, GB_POOL_ACCESS_READ_WRITE, NULL);
-    atomic_compare_exchange_strong(access, &is, r == 0 ? (int)GB_POOL_ACCESS_READ_WRITE : GB_POOL_CLOSED);
+/* How long an allocation asks for room, and how often at most. */
+#define PATIENCE_NS (10 * GB_NS_PER_S)
+#define AGAIN_NS (20 * GB_NS_PER_MS)
+#define COPIES_NS GB_NS_PER_S /* the wait after copies for other nodes were dropped */
+
+static void room_ended(struct gb_room_ask *ask) {
+    struct gb_alloc *a = gb_container_of(ask, struct gb_alloc, room);
+
+    a->room_state = GB_ROOM_ENDED;
+    ask->device->waiting.freed = true;
 }
 
-int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
-                    uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
-    struct gb_location to = gb_content_location(dst, dst_offset);
-    struct gb_location from = gb_content_location(src, src_offset);
+/* The bytes that the quota lacks now. Other uses of the quota change that; the next try computes it again. */
+static uint64_t missing_quota(struct gb_content *c) {
+    struct gb_session *s = c->session;
+    uint64_t lacking = c->bytes;
 
-    *ret_way = GB_WAY_NONE;
-    if (bytes == 0)
-        return 0;
-    if (dst->device != src->device) {
-        open_to(src, dst->device);
-        open_to(dst, src->device);
+    pthread_mutex_lock(&s->lock);
+    if (s->used_bytes < s->rec.quota.bytes && s->rec.quota.bytes - s->used_bytes < lacking)
+        lacking -= s->rec.quota.bytes - s->used_bytes;
+    pthread_mutex_unlock(&s->lock);
+    return lacking;
+}
+
+static void ask_for_room(struct gb_alloc *a, bool at_quota) {
+    struct gb_content *c = a->content;
+
+    a->room = (struct gb_room_ask){.device = c->device, .content = c, .bytes = a->missing, .ended = room_ended};
+    if (at_quota) {
+        a->room.session = c->session;
+        a->room.bytes = missing_quota(c);
+    } else if (c->kind == GB_KIND_DEVICE && c->pool->rec.config.max_bytes > 0) {
+        a->room.pool = c->pool;
     }
-    if (dst->kind != GB_KIND_DEVICE || src->kind != GB_KIND_DEVICE || dst->device != src->device)
-        return gb_mem_move(dst->device->core->backend, &to, &from, bytes, stream, ret_way, err);
-    *ret_way = GB_WAY_DEVICE;
-    return gb_mem_copy(dst->device->core->backend, to.ptr, from.ptr, bytes, GB_COPY_ON_DEVICE, stream, err);
+    a->room_state = GB_ROOM_COMING;
+    c->device->core->make_room(c->device->core, &a->room);
 }
 
-int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
-                    struct gb_error *err) {
-    struct gb_location to = gb_content_location(dst, offset);
+/* Drops copies that this node keeps for other nodes, unless the allocation is for such a copy. Returns true if some
+ * were dropped. */
+static bool drop_copies(const struct gb_alloc *a) {
+    struct gb_core *core = a->content->device->core;
+    struct gb_session *s = a->content->session;
+    bool goes = false;
+    bool is_copy;
 
-    if (bytes == 0)
-        return 0;
-    if (dst->kind != GB_KIND_DEVICE)
-        return gb_location_fill(dst->device->core->backend, &to, 0, 1, bytes, stream, err);
-    return gb_mem_fill(dst->device->core->backend, to.ptr, 0, 1, bytes, stream, err);
+    if (!atomic_load(&core->keeps_copies) || atomic_load(&a->cancelled))
+        return false;
+    pthread_mutex_lock(&s->lock);
+    is_copy = s->rec.fleet_epoch == 0 && s->rec.fleet_claim[0] != '\0';
+    pthread_mutex_unlock(&s->lock);
+    if (is_copy)
+        return false;
+    pthread_mutex_lock(&core->gone_lock);
+    if (core->shortage)
+        goes = core->shortage(core->copied_arg, a->missing);
+    pthread_mutex_unlock(&core->gone_lock);
+    return goes;
+}
+
+/* The memory of dropped copies is freed in stream order, some time later. Returns true while the allocation waits for
+ * that. */
+static bool wait_for_copies(struct gb_alloc *a) {
+    uint64_t now_ns = gb_clock_ns();
+
+    if (drop_copies(a)) {
+        a->copies_until_ns = a->copies_until_ns == 0 ? now_ns + PATIENCE_NS : a->copies_until_ns;
+        a->copies_went_ns = now_ns;
+    }
+    return a->copies_went_ns > 0 && now_ns - a->copies_went_ns < COPIES_NS && now_ns < a->copies_until_ns;
+}
+
+/* After a try that found no memory, or no room in the quota (at_quota): asks for room. Returns true if the allocation
+ * should wait and try again, because bytes of others are leaving memory. On the device's lane. */
+static bool request_room(struct gb_alloc *a, bool at_quota) {
+    struct gb_core *core = a->content->device->core;
+    uint64_t now_ns;
+
+    if (!at_quota && wait_for_copies(a))
+        return true;
+    if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
+        (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
+        return false;
+    now_ns = gb_clock_ns();
+    if (a->room_until_ns == 0)
+        a->room_until_ns = now_ns + PATIENCE_NS;
+    if (now_ns >= a->room_until_ns)
+        return false;
+    if (now_ns >= a->room_next_ns) {
+        a->room_next_ns = now_ns + (a->room.made ? 0 : AGAIN_NS);
+        ask_for_room(a, at_quota);
+    }
+    return true;
+}
+
+/* Adds to a refusal how many bytes could have left memory, if room was asked for. */
+static void explain_room(const struct gb_alloc *a, struct gb_error *error) {
+    size_t said = strlen(error->detail);
+
+    if (a->room_state == GB_ROOM_ENDED)
+        snprintf(error->detail + said, sizeof(error->detail) - said, "; evictable_bytes: %llu of other buffers",
+                 (unsigned long long)a->room.evictable);
+}
+
+/* --- results --- */
+
+/* Adds the numbers to a refusal, and says that waiting does not help if the memory can never have that many bytes. */
+static void explain_limit(const struct gb_content *c, struct gb_error *error) {
+    size_t said = strlen(error->detail);
+    uint64_t limit = c->device->rec.total_bytes;
+    uint64_t free_bytes = atomic_load(&c->device->free_bytes);
+    uint64_t used = limit - (free_bytes < limit ? free_bytes : limit);
+
+    if (c->kind == GB_KIND_DEVICE) {
+        struct gb_pool_stat stat;
+
+        gb_core_pool_stat(c->pool, &stat);
+        limit = gb_core_pool_limit(c->pool);
+        used = stat.used_bytes;
+    } else if (!gb_kind_of_device(c->kind)) {
+        return; /* the host's memory is not the daemon's alone */
+    }
+    gb_error_numbers(error, limit, used, c->bytes);
+    if (c->bytes > limit)
+        snprintf(error->detail + said, sizeof error->detail - said,
+                 "; %llu bytes are more than the %s can ever give (%llu): waiting does not help, ask for less",
+                 (unsigned long long)c->bytes, c->kind == GB_KIND_DEVICE ? "pool" : "device",
+                 (unsigned long long)limit);
+}
+
+/* Posts a notice with the numbers, by the names that the refusal has. */
+static void note_exhausted(const struct gb_content *c, const struct gb_error *error) {
+    struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_MEMORY_EXHAUSTED);
+
+    if (c->kind == GB_KIND_DEVICE)
+        n.pool = c->pool->rec.name;
+    if (gb_kind_of_device(c->kind))
+        n.device = c->device->index;
+    n.has_bytes = true;
+    n.bytes = c->bytes;
+    if (error->has_numbers)
+        snprintf(n.detail, sizeof(n.detail), "%s memory: limit_bytes %llu, used_bytes %llu, requested_bytes %llu",
+                 gb_kind_name(c->kind), (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
+                 (unsigned long long)error->requested_bytes);
+    else
+        snprintf(n.detail, sizeof(n.detail), "%s memory: requested_bytes %llu", gb_kind_name(c->kind),
+                 (unsigned long long)c->bytes);
+    gb_notice_post_limited(c->device->core, &n);
+}
+
+void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
+                     const struct gb_error *error) {
+    struct gb_content c = {
+        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .buffer = "", .bytes = bytes};
+
+    gb_alloc_stats_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
+    note_exhausted(&c, error);
+}
+
+/* Counts the result and calls done. error NULL: content has its memory. On the lane, or see anywhere. */
+static void finish(struct gb_alloc *a, struct gb_error *error) {
+    struct gb_content *c = a->content;
+    struct gb_core_device *device = c->device;
+    struct gb_core *core = device->core;
+
+    if (!error) {
+        gb_content_count_alloc(c);
+    } else {
+        gb_alloc_stats_refused(c, error, a->at_limit);
+        gb_alloc_log_refused(c);
+        gb_core_report_error(core, error);
+        if (c->kind == GB_KIND_DEVICE)
+            gb_core_pool_refresh(c->pool);
+    }
+    if (error && error->code == GB_ERR_QUOTA_EXCEEDED)
+        gb_quota_denied(c->session, error);
+    if (error && (error->code == GB_ERR_OUT_OF_MEMORY || error->code == GB_ERR_QUOTA_EXCEEDED))
+        explain_room(a, error);
+    if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
+        explain_limit(c, error);
+        note_exhausted(c, error);
+    }
+    gb_core_changed(core);
+    a->done(a, error);
 }
 
 /* --- allocation of memory that is not from a pool ----------------------------------------------------------------- */
@@ -122,12 +261,12 @@ static void kind_allocated(struct gb_task *task) {
     struct gb_error error = a->error;
 
     if (error.code == GB_ERR_OUT_OF_MEMORY && gb_kind_of_device(a->content->kind) &&
-        a->content->bytes <= a->content->device->rec.total_bytes && gb_room_request(a, false)) {
+        a->content->bytes <= a->content->device->rec.total_bytes && request_room(a, false)) {
         a->room_made = false;
         gb_retry_queue_put(&a->content->device->waiting, &a->waiter);
         return;
     }
-    gb_alloc_finish(a, error.code == GB_OK ? NULL : &error);
+    finish(a, error.code == GB_OK ? NULL : &error);
 }
 
 static void end(struct gb_alloc *a) {
@@ -199,180 +338,9 @@ static void kind_alloc_start(struct gb_alloc *alloc) {
     gb_lane_post(&alloc->content->device->slow, &alloc->task);
 }
 
-/* --- frees of memory that is not from a pool ---------------------------------------------------------------------- */
-
-static struct gb_content *content_of(struct gb_task *task) {
-    return gb_container_of(task, struct gb_content, task);
-}
-
-/* Frees the memory and ends the content. A free that fails on a living device is tried again, because its memory would
- * stay allocated for ever. Runs on the lane of frees. */
-static void free_memory(struct gb_task *task) {
-    struct gb_content *c = content_of(task);
-    struct gb_core *core = c->device->core;
-    struct gb_location place = gb_content_location(c, 0);
-    bool freed = false;
-    int tries;
-
-    /* Logged before the free, because the next allocation may get the same address at once. */
-    gb_alloc_log_freed(c);
-    for (tries = 0; tries < FREE_TRIES && !freed; tries++) {
-        struct gb_error err = GB_ERROR_INIT;
-
-        freed = (c->owner ? gb_mem_import_end(core->backend, &place, &err)
-                          : gb_mem_kind_free(core->backend, &place, c->bytes, &err)) == 0;
-        gb_core_report_error(core, &err);
-        if (!freed && gb_backend_dead(core->backend, NULL))
-            break;
-    }
-    if (freed && !c->owner)
-        gb_alloc_stats_freed(c);
-    gb_core_changed(core);
-    gb_content_end(c);
-}
-
-static void unused(void *arg, const struct gb_error *error) {
-    struct gb_content *c = arg;
-
-    gb_core_report_error(c->device->core, error);
-    c->task.run = free_memory;
-    gb_lane_post(&c->device->ends, &c->task);
-}
-
-/* Calls then while work of others still uses the content, which no client can see any more. The content is freed when
- * that work is done. */
-static void run_then_early(struct gb_content *c) {
-    void (*then)(void *arg) = c->then;
-
-    c->then = NULL;
-    if (then)
-        then(c->then_arg);
-}
-
-/* Frees the content when the stream has finished its present work. Returns 0; -1 if that cannot be watched. */
-static int watch_use(struct gb_content *c, struct gb_stream *part) {
-    struct gb_backend *be = c->device->core->backend;
-    bool done = true;
-
-    if (!c->used)
-        c->used = gb_event_pool_take(&c->device->events, NULL);
-    if (!c->used || gb_event_record(be, c->used->event, part, NULL) < 0 ||
-        gb_event_query(be, c->used->event, &done, NULL) < 0)
-        return -1;
-    if (done) {
-        unused(c, NULL);
-        return 0;
-    }
-    run_then_early(c);
-    return gb_watch(be, c->used->event, unused, c, NULL);
-}
-
-/* Runs on the lane. */
-static void wait_for_use(struct gb_task *task) {
-    struct gb_content *c = content_of(task);
-    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
-    int tries;
-
-    /* A stream without a part has drained: its work is done. */
-    if (!part) {
-        unused(c, NULL);
-        return;
-    }
-    for (tries = 0; tries < FREE_TRIES; tries++) {
-        if (watch_use(c, part) == 0)
-            return;
-    }
-    gb_stream_sync(c->device->core->backend, part, NULL); /* the uses that have no event */
-    unused(c, NULL);
-}
-
-void gb_kind_free_start(struct gb_content *content) {
-    content->task.run = wait_for_use;
-    gb_lane_post(&content->device->lane, &content->task);
-}
-
 /* --- allocation --------------------------------------------------------------------------------------------------- */
 
 #define TRIM_NS (250 * GB_NS_PER_MS) /* trimming other pools makes them allocate their memory again */
-
-/* Adds the numbers to a refusal, and says that waiting does not help if the memory can never have that many bytes. */
-static void explain_limit(const struct gb_content *c, struct gb_error *error) {
-    size_t said = strlen(error->detail);
-    uint64_t limit = c->device->rec.total_bytes;
-    uint64_t free_bytes = atomic_load(&c->device->free_bytes);
-    uint64_t used = limit - (free_bytes < limit ? free_bytes : limit);
-
-    if (c->kind == GB_KIND_DEVICE) {
-        struct gb_pool_stat stat;
-
-        gb_core_pool_stat(c->pool, &stat);
-        limit = gb_core_pool_limit(c->pool);
-        used = stat.used_bytes;
-    } else if (!gb_kind_of_device(c->kind)) {
-        return; /* the host's memory is not the daemon's alone */
-    }
-    gb_error_numbers(error, limit, used, c->bytes);
-    if (c->bytes > limit)
-        snprintf(error->detail + said, sizeof error->detail - said,
-                 "; %llu bytes are more than the %s can ever give (%llu): waiting does not help, ask for less",
-                 (unsigned long long)c->bytes, c->kind == GB_KIND_DEVICE ? "pool" : "device",
-                 (unsigned long long)limit);
-}
-
-/* Posts a notice with the numbers, by the names that the refusal has. */
-static void note_exhausted(const struct gb_content *c, const struct gb_error *error) {
-    struct gb_notice n = gb_notice_of(c->session, GB_NOTICE_MEMORY_EXHAUSTED);
-
-    if (c->kind == GB_KIND_DEVICE)
-        n.pool = c->pool->rec.name;
-    if (gb_kind_of_device(c->kind))
-        n.device = c->device->index;
-    n.has_bytes = true;
-    n.bytes = c->bytes;
-    if (error->has_numbers)
-        snprintf(n.detail, sizeof(n.detail), "%s memory: limit_bytes %llu, used_bytes %llu, requested_bytes %llu",
-                 gb_kind_name(c->kind), (unsigned long long)error->limit_bytes, (unsigned long long)error->used_bytes,
-                 (unsigned long long)error->requested_bytes);
-    else
-        snprintf(n.detail, sizeof(n.detail), "%s memory: requested_bytes %llu", gb_kind_name(c->kind),
-                 (unsigned long long)c->bytes);
-    gb_notice_post_limited(c->device->core, &n);
-}
-
-void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
-                     const struct gb_error *error) {
-    struct gb_content c = {
-        .session = session, .device = pool->device, .pool = pool, .kind = GB_KIND_DEVICE, .buffer = "", .bytes = bytes};
-
-    gb_alloc_stats_refused(&c, error, pool->rec.config.max_bytes > 0 && bytes > pool->rec.config.max_bytes);
-    note_exhausted(&c, error);
-}
-
-void gb_alloc_finish(struct gb_alloc *a, struct gb_error *error) {
-    struct gb_content *c = a->content;
-    struct gb_core_device *device = c->device;
-    struct gb_core *core = device->core;
-
-    if (!error) {
-        gb_content_count_alloc(c);
-    } else {
-        gb_alloc_stats_refused(c, error, a->at_limit);
-        gb_alloc_log_refused(c);
-        gb_core_report_error(core, error);
-        if (c->kind == GB_KIND_DEVICE)
-            gb_core_pool_refresh(c->pool);
-    }
-    if (error && error->code == GB_ERR_QUOTA_EXCEEDED)
-        gb_quota_denied(c->session, error);
-    if (error && (error->code == GB_ERR_OUT_OF_MEMORY || error->code == GB_ERR_QUOTA_EXCEEDED))
-        gb_room_explain(a, error);
-    if (error && error->code == GB_ERR_OUT_OF_MEMORY) {
-        explain_limit(c, error);
-        note_exhausted(c, error);
-    }
-    gb_core_changed(core);
-    a->done(a, error);
-}
 
 /* The bytes that are missing, as far as is known. beyond: by how much the pool's limit is exceeded. Otherwise the
  * device may have fewer bytes than it reported, or have them in pieces, so that buffers leave one at a time. */
@@ -451,9 +419,9 @@ static bool wait_for_quota(struct gb_alloc *a, bool *ret_ended) {
     *ret_ended = false;
     if (!c->promised || gb_content_redeem(c, &err) == 0)
         return false;
-    if (!gb_room_request(a, true)) {
+    if (!request_room(a, true)) {
         *ret_ended = true;
-        gb_alloc_finish(a, &err);
+        finish(a, &err);
     }
     return true;
 }
@@ -477,7 +445,7 @@ static void allocate(struct gb_task *task) {
         struct gb_stream *stream;
 
         if (gb_core_stream_part_make(c->alloc_stream, c->device->index, &stream, &err) < 0)
-            gb_alloc_finish(a, &err);
+            finish(a, &err);
         else
             kind_alloc_start(a);
         return;
@@ -486,22 +454,22 @@ static void allocate(struct gb_task *task) {
         if (c->bytes == 0)
             a->done(a, NULL);
         else
-            gb_alloc_finish(a, NULL);
+            finish(a, NULL);
         return;
     }
     if (err.code == GB_ERR_OUT_OF_MEMORY) {
         err = GB_ERROR_INIT;
         if (trim_and_try(a, &err) == 0) {
-            gb_alloc_finish(a, NULL);
+            finish(a, NULL);
             return;
         }
         if (err.code == GB_ERR_OUT_OF_MEMORY && c->bytes <= gb_core_pool_limit(c->pool) && gb_error_retryable(&err) &&
-            (gb_room_request(a, false) || (a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)))) {
+            (request_room(a, false) || (a->deadline_ns > gb_clock_ns() && !atomic_load(&a->cancelled)))) {
             wait_in_line(a);
             return;
         }
     }
-    gb_alloc_finish(a, &err);
+    finish(a, &err);
 }
 
 /* Returns true if the allocation waits no longer. Memory that another pool freed comes only by trimming that pool,
@@ -528,9 +496,9 @@ static bool try_again(struct gb_retry_waiter *waiter, void *arg) {
         gb_alloc_stats_retried(a->content);
         r = try(a, &err);
     }
-    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && (gb_room_request(a, false) || !last))
+    if (r < 0 && err.code == GB_ERR_OUT_OF_MEMORY && (request_room(a, false) || !last))
         return false;
-    gb_alloc_finish(a, r < 0 ? &err : NULL);
+    finish(a, r < 0 ? &err : NULL);
     return true;
 }
 
@@ -576,7 +544,7 @@ static bool allocate_at_once(struct gb_alloc *a) {
         done = try(a, &err) == 0;
         /* If memory is exhausted, the lane trims, tries again and waits. */
         if (done || err.code != GB_ERR_OUT_OF_MEMORY) {
-            gb_alloc_finish(a, done ? NULL : &err);
+            finish(a, done ? NULL : &err);
             done = true;
         }
     }

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/thread.h"
-#include "core/memory/alloc.h"
 #include "core/memory/pool.h"
 #include "core/public/observe.h"
 #include "core/session/quota.h"
@@ -107,7 +106,7 @@ static void leave(struct gb_content *c, bool freed) {
     pthread_mutex_unlock(&t->lock);
 }
 
-void gb_alloc_log_freed(struct gb_content *c) {
+static void alloc_log_freed(struct gb_content *c) {
     leave(c, true);
 }
 
@@ -278,7 +277,7 @@ static void alloc_stats_taken(struct gb_content *c) {
     GB_COUNT(core, c->session, allocated_bytes, c->bytes);
 }
 
-void gb_alloc_stats_freed(struct gb_content *c) {
+static void alloc_stats_freed(struct gb_content *c) {
     struct gb_core *core = c->device->core;
     struct gb_alloc_counters *scopes[SCOPES];
     int n = scopes_of(c, scopes);
@@ -403,6 +402,56 @@ struct gb_content *gb_content_ref(struct gb_content *content) {
     return content;
 }
 
+/* --- location, copies, fills -------------------------------------------------------------------------------------- */
+
+struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset) {
+    return (struct gb_location){content->kind, content->device->index, (char *)content->ptr + offset};
+}
+
+/* Opens the content's pool for another device, before the first copy across them: a direct copy is ten times as fast as
+ * one through the host. A pool stays closed if a client closed it, or if the device cannot open it. */
+static void open_to(struct gb_content *c, const struct gb_core_device *device) {
+    _Atomic int *access = &c->pool->access[device->index];
+    int is = GB_POOL_ACCESS_NONE;
+    int r;
+
+    if (c->kind != GB_KIND_DEVICE || atomic_load(access) != GB_POOL_ACCESS_NONE)
+        return;
+    r = gb_pool_access_set(device->core->backend, c->pool->pool, device->index, GB_POOL_ACCESS_READ_WRITE, NULL);
+    atomic_compare_exchange_strong(access, &is, r == 0 ? (int)GB_POOL_ACCESS_READ_WRITE : GB_POOL_CLOSED);
+}
+
+int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
+                    uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err) {
+    struct gb_location to = gb_content_location(dst, dst_offset);
+    struct gb_location from = gb_content_location(src, src_offset);
+
+    *ret_way = GB_WAY_NONE;
+    if (bytes == 0)
+        return 0;
+    if (dst->device != src->device) {
+        open_to(src, dst->device);
+        open_to(dst, src->device);
+    }
+    if (dst->kind != GB_KIND_DEVICE || src->kind != GB_KIND_DEVICE || dst->device != src->device)
+        return gb_mem_move(dst->device->core->backend, &to, &from, bytes, stream, ret_way, err);
+    *ret_way = GB_WAY_DEVICE;
+    return gb_mem_copy(dst->device->core->backend, to.ptr, from.ptr, bytes, GB_COPY_ON_DEVICE, stream, err);
+}
+
+int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
+                    struct gb_error *err) {
+    struct gb_location to = gb_content_location(dst, offset);
+
+    if (bytes == 0)
+        return 0;
+    if (dst->kind != GB_KIND_DEVICE)
+        return gb_location_fill(dst->device->core->backend, &to, 0, 1, bytes, stream, err);
+    return gb_mem_fill(dst->device->core->backend, to.ptr, 0, 1, bytes, stream, err);
+}
+
+/* --- pins, quota, end --------------------------------------------------------------------------------------------- */
+
 /* Only memory of kind DEVICE is from a pool. */
 static bool pooled(const struct gb_content *c) {
     return c->kind == GB_KIND_DEVICE;
@@ -466,7 +515,8 @@ void gb_content_unpin_locked(struct gb_content *c, struct gb_pin *pin) {
     atomic_fetch_sub(&c->session->core->held_bytes, c->bytes);
 }
 
-void gb_content_end(struct gb_content *c) {
+/* Ends the content after its memory was given back: its bytes leave the quota, then runs, the content is freed. */
+static void content_end(struct gb_content *c) {
     struct gb_session *session = c->session;
 
     alloc_log_forget(c);
@@ -515,14 +565,6 @@ int gb_content_materialize(struct gb_content *c, struct gb_error *err) {
     return r;
 }
 
-static int try_free(struct gb_content *c, struct gb_error *err) {
-    struct gb_stream *stream = gb_core_stream_part(c->alloc_stream, c->device->index);
-
-    if (!stream && gb_core_stream_part_make(c->session->standard, c->device->index, &stream, err) < 0)
-        return -1;
-    return gb_mem_free(c->device->core->backend, c->ptr, stream, err);
-}
-
 void gb_content_count_alloc(struct gb_content *c) {
     alloc_stats_taken(c);
     alloc_log_taken(c);
@@ -533,34 +575,122 @@ static void count_free(struct gb_content *c) {
     if (c->counted)
         return;
     c->counted = true;
-    gb_alloc_log_freed(c);
-    gb_alloc_stats_freed(c);
+    alloc_log_freed(c);
+    alloc_stats_freed(c);
 }
 
-/* Frees pooled memory and ends the content. A free that fails on a living device is tried again, because its memory
- * would stay allocated for ever. Runs in the lane. */
-static void give_back(struct gb_content *c) {
-    struct gb_core_device *device = c->device;
-    struct gb_core *core = device->core;
-    bool freed = false;
+#define FREE_TRIES 3
+
+static int try_free(struct gb_content *c, struct gb_error *err) {
+    struct gb_backend *be = c->device->core->backend;
+    struct gb_location place = gb_content_location(c, 0);
+    struct gb_stream *stream;
+
+    if (c->owner)
+        return gb_mem_import_end(be, &place, err);
+    if (!pooled(c))
+        return gb_mem_kind_free(be, &place, c->bytes, err);
+    stream = gb_core_stream_part(c->alloc_stream, c->device->index);
+    if (!stream && gb_core_stream_part_make(c->session->standard, c->device->index, &stream, err) < 0)
+        return -1;
+    return gb_mem_free(be, c->ptr, stream, err);
+}
+
+/* A free that fails on a living device is tried again, because its memory would stay allocated for ever. Returns true
+ * if the memory was freed. */
+static bool free_memory(struct gb_content *c) {
+    struct gb_core *core = c->device->core;
     int tries;
 
     for (tries = 0; tries < FREE_TRIES; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        freed = try_free(c, &err) == 0;
-        if (freed)
-            break;
+        if (try_free(c, &err) == 0)
+            return true;
         gb_core_report_error(core, &err);
         if (gb_backend_dead(core->backend, NULL))
-            break;
+            return false;
     }
-    if (freed)
+    return false;
+}
+
+/* Frees pooled memory and ends the content. Runs in the lane. */
+static void give_back(struct gb_content *c) {
+    if (free_memory(c))
         count_free(c);
-    device->waiting.freed = true;
+    c->device->waiting.freed = true;
     gb_core_pool_refresh(c->pool);
-    gb_core_changed(core);
-    gb_content_end(c);
+    gb_core_changed(c->device->core);
+    content_end(c);
+}
+
+/* --- frees of memory that is not from a pool ---------------------------------------------------------------------- */
+
+/* Frees the memory and ends the content. Runs on the lane of frees. */
+static void free_unpooled(struct gb_task *task) {
+    struct gb_content *c = gb_container_of(task, struct gb_content, task);
+
+    /* Logged before the free, because the next allocation may get the same address at once. */
+    alloc_log_freed(c);
+    if (free_memory(c) && !c->owner)
+        alloc_stats_freed(c);
+    gb_core_changed(c->device->core);
+    content_end(c);
+}
+
+static void unused(void *arg, const struct gb_error *error) {
+    struct gb_content *c = arg;
+
+    gb_core_report_error(c->device->core, error);
+    c->task.run = free_unpooled;
+    gb_lane_post(&c->device->ends, &c->task);
+}
+
+/* Calls then while work of others still uses the content, which no client can see any more. The content is freed when
+ * that work is done. */
+static void run_then_early(struct gb_content *c) {
+    void (*then)(void *arg) = c->then;
+
+    c->then = NULL;
+    if (then)
+        then(c->then_arg);
+}
+
+/* Frees the content when the stream has finished its present work. Returns 0; -1 if that cannot be watched. */
+static int watch_use(struct gb_content *c, struct gb_stream *part) {
+    struct gb_backend *be = c->device->core->backend;
+    bool done = true;
+
+    if (!c->used)
+        c->used = gb_event_pool_take(&c->device->events, NULL);
+    if (!c->used || gb_event_record(be, c->used->event, part, NULL) < 0 ||
+        gb_event_query(be, c->used->event, &done, NULL) < 0)
+        return -1;
+    if (done) {
+        unused(c, NULL);
+        return 0;
+    }
+    run_then_early(c);
+    return gb_watch(be, c->used->event, unused, c, NULL);
+}
+
+/* Runs on the lane. */
+static void wait_for_use(struct gb_task *task) {
+    struct gb_content *c = gb_container_of(task, struct gb_content, task);
+    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
+    int tries;
+
+    /* A stream without a part has drained: its work is done. */
+    if (!part) {
+        unused(c, NULL);
+        return;
+    }
+    for (tries = 0; tries < FREE_TRIES; tries++) {
+        if (watch_use(c, part) == 0)
+            return;
+    }
+    gb_stream_sync(c->device->core->backend, part, NULL); /* the uses that have no event */
+    unused(c, NULL);
 }
 
 /* --- free cache --------------------------------------------------------------------------------------------------- */
@@ -641,7 +771,7 @@ bool gb_free_cache_take(struct gb_content *content) {
     gb_content_count_alloc(content);
     atomic_fetch_add(&content->pool->reuses, 1);
     atomic_fetch_sub(&found->pool->cached_bytes, found->bytes);
-    gb_content_end(found);
+    content_end(found);
     return true;
 }
 
@@ -683,18 +813,19 @@ bool gb_free_cache_retry(struct gb_core_device *device) {
 
 /* --- dropping references ------------------------------------------------------------------------------------------ */
 
-static void free_memory(struct gb_task *task) {
+static void free_pooled(struct gb_task *task) {
     give_back(gb_container_of(task, struct gb_content, task));
 }
 
 /* Starts to free a content whose last reference is gone. [any thread] */
 static void start_free(struct gb_content *content) {
     if (!content->ptr) {
-        gb_content_end(content);
+        content_end(content);
     } else if (!pooled(content)) {
-        gb_kind_free_start(content);
+        content->task.run = wait_for_use;
+        gb_lane_post(&content->device->lane, &content->task);
     } else {
-        content->task.run = free_memory;
+        content->task.run = free_pooled;
         gb_lane_post(&content->device->lane, &content->task);
     }
 }
@@ -800,107 +931,4 @@ void gb_last_transfer_keep(struct gb_content *content, enum gb_direction directi
     pthread_mutex_lock(&content->session->lock);
     gb_last_transfer_keep_locked(content, direction, bytes, queue_ns, copy_ns);
     pthread_mutex_unlock(&content->session->lock);
-}
-
-/* --- room --------------------------------------------------------------------------------------------------------- */
-
-/* How long an allocation asks for room, and how often at most. */
-#define PATIENCE_NS (10 * GB_NS_PER_S)
-#define AGAIN_NS (20 * GB_NS_PER_MS)
-#define COPIES_NS GB_NS_PER_S /* the wait after copies for other nodes were dropped */
-
-static void ended(struct gb_room_ask *ask) {
-    struct gb_alloc *a = gb_container_of(ask, struct gb_alloc, room);
-
-    a->room_state = GB_ROOM_ENDED;
-    ask->device->waiting.freed = true;
-}
-
-/* The bytes that the quota lacks now. Other uses of the quota change that; the next try computes it again. */
-static uint64_t missing_quota(struct gb_content *c) {
-    struct gb_session *s = c->session;
-    uint64_t missing = c->bytes;
-
-    pthread_mutex_lock(&s->lock);
-    if (s->used_bytes < s->rec.quota.bytes && s->rec.quota.bytes - s->used_bytes < missing)
-        missing -= s->rec.quota.bytes - s->used_bytes;
-    pthread_mutex_unlock(&s->lock);
-    return missing;
-}
-
-static void ask(struct gb_alloc *a, bool at_quota) {
-    struct gb_content *c = a->content;
-
-    a->room = (struct gb_room_ask){.device = c->device, .content = c, .bytes = a->missing, .ended = ended};
-    if (at_quota) {
-        a->room.session = c->session;
-        a->room.bytes = missing_quota(c);
-    } else if (c->kind == GB_KIND_DEVICE && c->pool->rec.config.max_bytes > 0) {
-        a->room.pool = c->pool;
-    }
-    a->room_state = GB_ROOM_COMING;
-    c->device->core->make_room(c->device->core, &a->room);
-}
-
-/* Drops copies that this node keeps for other nodes, unless the allocation is for such a copy. Returns true if some
- * were dropped. */
-static bool drop_copies(const struct gb_alloc *a) {
-    struct gb_core *core = a->content->device->core;
-    struct gb_session *s = a->content->session;
-    bool goes = false;
-    bool is_copy;
-
-    if (!atomic_load(&core->keeps_copies) || atomic_load(&a->cancelled))
-        return false;
-    pthread_mutex_lock(&s->lock);
-    is_copy = s->rec.fleet_epoch == 0 && s->rec.fleet_claim[0] != '\0';
-    pthread_mutex_unlock(&s->lock);
-    if (is_copy)
-        return false;
-    pthread_mutex_lock(&core->gone_lock);
-    if (core->shortage)
-        goes = core->shortage(core->copied_arg, a->missing);
-    pthread_mutex_unlock(&core->gone_lock);
-    return goes;
-}
-
-/* The memory of dropped copies is freed in stream order, some time later. Returns true while the allocation waits for
- * that. */
-static bool wait_for_copies(struct gb_alloc *a) {
-    uint64_t now_ns = gb_clock_ns();
-
-    if (drop_copies(a)) {
-        a->copies_until_ns = a->copies_until_ns == 0 ? now_ns + PATIENCE_NS : a->copies_until_ns;
-        a->copies_went_ns = now_ns;
-    }
-    return a->copies_went_ns > 0 && now_ns - a->copies_went_ns < COPIES_NS && now_ns < a->copies_until_ns;
-}
-
-bool gb_room_request(struct gb_alloc *a, bool at_quota) {
-    struct gb_core *core = a->content->device->core;
-    uint64_t now_ns;
-
-    if (!at_quota && wait_for_copies(a))
-        return true;
-    if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
-        (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
-        return false;
-    now_ns = gb_clock_ns();
-    if (a->room_until_ns == 0)
-        a->room_until_ns = now_ns + PATIENCE_NS;
-    if (now_ns >= a->room_until_ns)
-        return false;
-    if (now_ns >= a->room_next_ns) {
-        a->room_next_ns = now_ns + (a->room.made ? 0 : AGAIN_NS);
-        ask(a, at_quota);
-    }
-    return true;
-}
-
-void gb_room_explain(const struct gb_alloc *a, struct gb_error *error) {
-    size_t said = strlen(error->detail);
-
-    if (a->room_state == GB_ROOM_ENDED)
-        snprintf(error->detail + said, sizeof(error->detail) - said, "; evictable_bytes: %llu of other buffers",
-                 (unsigned long long)a->room.evictable);
 }

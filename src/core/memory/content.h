@@ -1,4 +1,7 @@
-/* The memory behind a buffer at one generation, its allocation and free, and its statistics. */
+/* The memory behind a buffer at one generation, its free, and its statistics.
+ *
+ * A content is memory of one kind, with a count of its users. Its bytes count against the session's quota from
+ * gb_content_new_locked, before the device is asked, until the memory has been given back. */
 #ifndef GB_CORE_MEMORY_CONTENT_H
 #define GB_CORE_MEMORY_CONTENT_H
 
@@ -16,56 +19,22 @@
 #include "core/session/session.h"
 #include "model/history.h"
 
-/* The bytes of a buffer: memory of one kind, with a count of its users. Its bytes count against the session's quota
- * from gb_content_new_locked, before the device is asked, until the memory has been given back. */
+struct gb_content;
+struct gb_core_device;
+struct gb_session;
 
-/* Room for an allocation that found no memory: buffers whose bytes are stored elsewhere leave memory. core->make_room
- * chooses them; here the allocation asks and waits. */
-
-struct gb_alloc;
-
-enum gb_room_state {
-    GB_ROOM_UNASKED,
-    GB_ROOM_COMING, /* bytes are leaving memory */
-    GB_ROOM_ENDED
-};
-
-struct gb_room_ask {
-    struct gb_task task;
-    struct gb_core_device *device;          /* where memory is needed */
-    struct gb_core_pool *pool;              /* only memory of this pool helps; NULL: of any */
-    struct gb_session *session;             /* only the quota of this session helps; NULL: of any */
-    const struct gb_content *content;       /* the content that needs it; NULL: any */
-    uint64_t sweep;                         /* buffers of this sweep stay (core/buffer/buffer.h); 0: no sweep */
-    bool partly;                            /* fewer bytes help, too */
-    uint64_t bytes;                         /* missing bytes */
-    void (*ended)(struct gb_room_ask *ask); /* on the device's lane; the ask is the caller's again */
-    /* The results. */
-    uint64_t evictable; /* bytes that may leave, now or soon */
-    atomic_bool made;   /* bytes have left */
-    atomic_bool later;  /* bytes that are in use, or were written just now, may leave soon */
-    atomic_size_t pending;
-};
-
-/* After a try that found no memory, or no room in the quota (at_quota): asks for room. Returns true if the allocation
- * should wait and try again, because bytes of others are leaving memory. On the device's lane. */
-bool gb_room_request(struct gb_alloc *alloc, bool at_quota);
-
-/* Adds to a refusal how many bytes could have left memory, if room was asked for. */
-void gb_room_explain(const struct gb_alloc *alloc, struct gb_error *error);
+/* --- statistics --------------------------------------------------------------------------------------------------- */
 
 /* Allocations and frees of buffers' memory, counted for the daemon, its sessions, devices, pools and kinds of memory.
  * The counts begin with the daemon, or when the session or pool was loaded or made. Bytes are those that were
  * requested. */
 
-struct gb_content;
-struct gb_session;
-
-void gb_alloc_stats_freed(struct gb_content *content);
 void gb_alloc_stats_retried(struct gb_content *content);
 void gb_alloc_stats_trimmed(struct gb_content *content, unsigned pools);
 /* Counts a failure that is not tried again. pool_limit: the pool's own limit refused it. */
 void gb_alloc_stats_refused(struct gb_content *content, const struct gb_error *why, bool pool_limit);
+
+/* --- content ------------------------------------------------------------------------------------------------------ */
 
 /* A use of the bytes by another process. Meanwhile they are not written in place and their memory is not freed. The
  * owner of the use embeds the pin. Guarded by the session's lock. */
@@ -133,6 +102,15 @@ struct gb_content *gb_content_ref(struct gb_content *content);
 void gb_content_attach_locked(struct gb_content *content);
 void gb_content_detach_locked(struct gb_content *content);
 
+/* Where its bytes from offset on lie. */
+struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset);
+
+/* Queue a copy or a fill with zeros. If bytes is 0, nothing is queued, and *ret_way is NONE. Return 0 or -1. */
+int gb_content_move(struct gb_content *dst, uint64_t dst_offset, struct gb_content *src, uint64_t src_offset,
+                    uint64_t bytes, struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
+int gb_content_zero(struct gb_content *dst, uint64_t offset, uint64_t bytes, struct gb_stream *stream,
+                    struct gb_error *err);
+
 /* Begin and end a pin. The session's lock is held. */
 void gb_content_pin_locked(struct gb_content *content, struct gb_pin *pin);
 void gb_content_unpin_locked(struct gb_content *content, struct gb_pin *pin);
@@ -169,48 +147,10 @@ void gb_content_drop_list(struct gb_content *list, void (*then)(void *arg), void
 /* Prepends another list, more; NULL is accepted. */
 void gb_content_list_add(struct gb_content **list, struct gb_content *more);
 
-/* Ends the content after its memory was given back: its bytes leave the quota, then runs, the content is freed. */
-void gb_content_end(struct gb_content *content);
-
 /* Counts and logs the allocation of the memory that content has now. */
 void gb_content_count_alloc(struct gb_content *content);
 
-/* --- allocation --------------------------------------------------------------------------------------------------- */
-
-struct gb_alloc {
-    struct gb_task task;
-    struct gb_retry_waiter waiter;
-    struct gb_content *content; /* borrowed; gets its ptr, and its alloc_stream is in use */
-    uint64_t deadline_ns;       /* the wait for memory ends then; 0: no wait */
-    atomic_bool cancelled;      /* stop waiting */
-    struct gb_error error;      /* the slow lane's result */
-    bool at_limit;              /* the last try failed at the pool's own limit; the lane's, as all below */
-    uint64_t missing;           /* bytes that the last try lacked, as far as is known */
-    struct gb_room_ask room;
-    enum gb_room_state room_state;
-    uint64_t room_until_ns; /* 0: no room was asked for */
-    uint64_t room_next_ns;
-    uint64_t copies_went_ns;  /* when copies for other nodes were dropped last; 0: never */
-    uint64_t copies_until_ns; /* the wait for their memory ends then */
-    bool room_made;           /* the pools were trimmed */
-    bool anywhere;            /* done does not call the device, so it may run on the caller's thread */
-    /* Called on the lane, or see anywhere. error NULL: content has its memory. */
-    void (*done)(struct gb_alloc *alloc, const struct gb_error *error);
-};
-
-/* Makes the alloc_stream's part if necessary and allocates content->bytes on it. If memory is exhausted, trims this
- * pool and others, tries once more, and then waits for frees for wait_ms. done gives the result. */
-void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms);
-
-/* Counts the result and calls done. error NULL: content has its memory. On the lane. */
-void gb_alloc_finish(struct gb_alloc *alloc, struct gb_error *error);
-
-/* Counts and posts a refusal of a request that is larger than the pool can ever give. [any thread] */
-void gb_alloc_denied(struct gb_session *session, struct gb_core_pool *pool, uint64_t bytes,
-                     const struct gb_error *error);
-
-/* Tries waiting allocations again. Returns true while any wait. On the lane. */
-bool gb_alloc_retry(void *device);
+/* --- free cache --------------------------------------------------------------------------------------------------- */
 
 /* Freed pool memory is cached briefly. An allocation with the same pool, stream and size reuses it without a call of
  * the device, and the request that freed it waits for no free. In a stream's own order a pool does the same. But a pool
@@ -219,9 +159,6 @@ bool gb_alloc_retry(void *device);
  * All work on the lane begins by freeing the cached memory, so that no allocation finds less memory than the device
  * has. Memory that is not reused is freed after a tick or two. Only memory that the CPU does not reach is cached; for
  * other memory the pool is called at once. */
-
-struct gb_content;
-struct gb_core_device;
 
 struct gb_free_cache {
     pthread_mutex_t lock;     /* a leaf */
@@ -249,6 +186,8 @@ void gb_free_cache_free(void *device);
 /* Frees all cached memory if none was added since the last tick, and every ten ticks in any case. Returns true while it
  * must be called again. On the lane, at each tick. */
 bool gb_free_cache_retry(struct gb_core_device *device);
+
+/* --- last transfer ------------------------------------------------------------------------------------------------ */
 
 /* The times of a content's last large transfer. The reply's header was sent before they were known. */
 

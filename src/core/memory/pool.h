@@ -136,7 +136,7 @@ enum gb_kind gb_core_usual_kind(const struct gb_core_device *device);
 /* Returns 0 if the device offers this kind of memory, else -1 with UNSUPPORTED and the reason. */
 int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);
 
-/* Streams of the core: their parts on devices, and samples of how fast bytes are copied on them. */
+/* --- times of short copies ---------------------------------------------------------------------------------------- */
 
 /* Times of short copies, of which a sample is measured.
  *
@@ -164,6 +164,8 @@ void gb_copy_sample_done(struct gb_copy_sample *sample);
 bool gb_copy_sample_get(struct gb_copy_sample *sample, size_t bytes, struct gb_copy_times *ret);
 /* Keeps the times of a measured copy. [any thread] */
 void gb_copy_sample_put(struct gb_copy_sample *sample, size_t bytes, const struct gb_copy_times *times);
+
+/* --- stream ------------------------------------------------------------------------------------------------------- */
 
 /* A session's stream: an order of work with a part on each device.
  *

@@ -17,9 +17,13 @@
 
 #define GB_KEY_HEAD 40
 
-/* Requests with a key (Idempotency-Key): which are under way, and what the others were answered. Included by core.h.
- *
- * A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark,
+struct gb_caller;
+struct gb_core;
+struct gb_tokens;
+
+/* --- requests with a key (Idempotency-Key) ------------------------------------------------------------------------ */
+
+/* A key is claimed before the request's work begins. The work's own commit marks it as carried out (gb_call.mark,
  * gb_upload_mark), or an intent stands in the database before work that commits elsewhere (gb_key_intend), and its
  * answer is committed before it is given. After a crash a key is thus known with its answer; or as carried out without
  * one, when the process ended between the two; or not at all, and then nothing was done. Kept in memory, with a copy in
@@ -143,16 +147,12 @@ struct gb_key_stats {
 };
 void gb_key_stats(struct gb_core *core, struct gb_key_stats *ret);
 
-/* The tokens in force, and the grants that lead to them. Included by core.h.
- *
- * A grant is one way to one token: its secret, the secret before its last rotation, or the subject of a certificate.
+/* --- tokens in force, and the grants that lead to them ------------------------------------------------------------ */
+
+/* A grant is one way to one token: its secret, the secret before its last rotation, or the subject of a certificate.
  * Its number names what it permits and what opens it. The number is never 0, and this process gives it to nothing else.
  * A token that is put in force again unchanged keeps its grants. What a request makes (a lease, a listener, a transfer)
  * keeps the grant's number, and ends when the grant is no longer in force. */
-
-struct gb_core;
-struct gb_caller;
-struct gb_tokens;
 
 /* Replaces the tokens in force as a whole. Copies them. [now] */
 int gb_tokens_set(struct gb_core *core, const struct gb_token_rec *tokens, size_t count, struct gb_error *err);

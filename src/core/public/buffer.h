@@ -9,11 +9,11 @@
 #include "core/public/call.h"
 #include "core/public/types.h"
 
-/* Buffers: create, read, change and delete their records. Uploads and downloads move their bytes. Included by
- * core.h. */
-
 struct gb_call;
 struct gb_core;
+struct gb_store_mark;
+
+/* --- buffers ------------------------------------------------------------------------------------------------------ */
 
 /* Creates a buffer of zeroed memory under a new name. params->bytes may be 0. wait_ms: how long to wait for memory to
  * become free. Result: call->buffer. Errors: BUFFER_EXISTS, QUOTA_EXCEEDED, OUT_OF_MEMORY, LIMIT_REACHED; UNSUPPORTED
@@ -58,11 +58,11 @@ void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_locato
  * call->buffer, call->attr. Errors: CONTENT_LOST. */
 void gb_buffer_attributes(struct gb_core *core, const struct gb_locator *at, struct gb_attributes_call *call);
 
-/* A transaction batch commits the changes of many calls as one. Each call does its work, and its transaction waits in
- * the batch until all have arrived. Included by core.h. */
+/* --- transaction batches ------------------------------------------------------------------------------------------ */
 
-struct gb_call;
-struct gb_store_mark;
+/* A transaction batch commits the changes of many calls as one. Each call does its work, and its transaction waits in
+ * the batch until all have arrived. */
+
 struct gb_transaction_batch;
 
 /* Makes a batch for `calls` calls of one session, each of which changes another buffer. Calls that create buffers are
@@ -78,9 +78,9 @@ void gb_transaction_batch_add(struct gb_transaction_batch *batch, struct gb_call
 void gb_transaction_batch_skip(struct gb_transaction_batch *batch, size_t calls);
 void gb_transaction_batch_unref(struct gb_transaction_batch *batch); /* NULL is accepted */
 
-/* Downloads: bytes out of a buffer. The rules of upload.h on threads and wake hold here too. Included by core.h. */
+/* --- downloads ---------------------------------------------------------------------------------------------------- */
 
-struct gb_core;
+/* The rules of upload.h on threads and wake hold here too. */
 
 struct gb_download;
 
@@ -115,7 +115,9 @@ void gb_download_times(const struct gb_download *download, struct gb_transfer_ti
  * NULL is accepted. */
 void gb_download_free(struct gb_download *download, bool complete);
 
-/* Several downloads as one: the bytes of many buffers, of one moment, one after the other. Included by core.h. */
+/* --- download groups ---------------------------------------------------------------------------------------------- */
+
+/* Several downloads as one: the bytes of many buffers, of one moment, one after the other. */
 
 struct gb_download_group;
 
@@ -137,10 +139,7 @@ void gb_download_group_pause(struct gb_download_group *group);
 void gb_download_group_times(const struct gb_download_group *group, struct gb_transfer_times *ret);
 void gb_download_group_free(struct gb_download_group *group);
 
-/* Reading a buffer for itself: every byte once, for checksums. Included by core.h. */
-
-struct gb_call;
-struct gb_core;
+/* --- scans: reading every byte of a buffer once, for checksums ---------------------------------------------------- */
 
 struct gb_scan_params {
     struct gb_name session;

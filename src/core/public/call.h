@@ -1,4 +1,4 @@
-/* Calls: work that a function of the core starts, and its result. Included by core.h.
+/* Calls: work that a function of the core starts, and its result.
  *
  * * A call and its result are one block of memory with a reference count. Each result has a type of its own that begins
  * with struct gb_call (struct gb_buffer_call and so on); a function of the core names the type it fills in. Work

@@ -9,9 +9,9 @@
 #include "disk/checkpoint.h"
 #include "disk/disk.h"
 
-/* Durable buffers: their bytes on disk, and back in memory. Included by core.h. */
-
 struct gb_core;
+
+/* --- durable buffers: their bytes on disk, and back in memory ----------------------------------------------------- */
 
 /* Stores the bytes that the buffer has now, whatever its durability "behind" would wait for. Bytes that are stored
  * already are left as they are. Result: call->buffer, and call->copied: bytes were written. Errors: INVALID_ARGUMENT
@@ -114,7 +114,7 @@ struct gb_storage_numbers {
 /* [now, but for statvfs] */
 void gb_storage_stat(struct gb_core *core, struct gb_storage_numbers *ret);
 
-/* Checkpoints: the buffers of one session as they were at one moment, kept on disk. Included by core.h. */
+/* --- checkpoints: the buffers of one session as they were at one moment, kept on disk ----------------------------- */
 
 #define GB_CHECKPOINTS_MAX 64 /* of one session */
 
@@ -234,7 +234,7 @@ struct gb_restore_call {
  * LIMIT_REACHED, DEVICE_NOT_FOUND, CONTENT_DAMAGED, CONTENT_LOST, and those of the disk. */
 void gb_checkpoint_restore(struct gb_core *core, const struct gb_restore_params *params, struct gb_restore_call *call);
 
-/* --- its files ---------------------------------------------------------------------------------------------------- */
+/* --- files of a checkpoint ---------------------------------------------------------------------------------------- */
 
 /* A file that is read for a client. */
 struct gb_checkpoint_read;
@@ -282,9 +282,7 @@ int gb_checkpoint_put_result(struct gb_checkpoint_put *put, uint32_t *ret_crc32c
                              struct gb_error *err);
 void gb_checkpoint_put_free(struct gb_checkpoint_put *put); /* NULL is accepted */
 
-/* Scrubs: passes over all files of buffers' bytes, which find damage before a request does. Included by core.h. */
-
-struct gb_core;
+/* --- scrubs: passes over all files of buffers' bytes, which find damage before a request does --------------------- */
 
 /* Of the pass that runs, or of the latest one. */
 struct gb_scrub_pass {

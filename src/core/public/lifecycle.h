@@ -1,4 +1,4 @@
-/* Opens and closes the core, and reports whether it works. Included by core.h. */
+/* Opens and closes the core, and reports whether it works; its devices and its background tasks. */
 #ifndef GB_CORE_PUBLIC_LIFECYCLE_H
 #define GB_CORE_PUBLIC_LIFECYCLE_H
 
@@ -37,9 +37,7 @@ int gb_core_writable(struct gb_core *core, struct gb_error *err);
 void gb_core_begin_turn(struct gb_core *core);
 bool gb_core_end_turn(struct gb_core *core, bool idle);
 
-/* Devices. Included by core.h. */
-
-struct gb_core;
+/* --- devices ------------------------------------------------------------------------------------------------------ */
 
 /* [now] Find a device by index or UUID text and read its properties. They were read at the start, free_bytes at the
  * last housekeeping. Errors: DEVICE_NOT_FOUND. */
@@ -49,11 +47,10 @@ int gb_device_find(struct gb_core *core, const char *index_or_uuid, int *ret_dev
 /* [now] The last reading of the device's health; at_us is its time. Errors: DEVICE_NOT_FOUND. */
 int gb_device_health(struct gb_core *core, int device, struct gb_health *ret, struct gb_error *err);
 
-/* Work of the CPU that takes long and that only a client waits for. Included by core.h. */
+/* --- tasks -------------------------------------------------------------------------------------------------------- */
 
-struct gb_core;
-
-/* Runs run(work) once, on a lane of its own, after the others. gb_core_close runs the tasks that are left. */
+/* Work of the CPU that takes long and that only a client waits for. Runs run(work) once, on a lane of its own, after
+ * the others. gb_core_close runs the tasks that are left. */
 struct gb_core_task {
     struct gb_task task;
     void (*run)(struct gb_core_task *work);

@@ -19,9 +19,14 @@
 #include "model/model.h"
 #include "store/store.h"
 
-/* The audit: what is recorded, where it goes, and reading it. Included by core.h. */
-
+struct gb_audit;
+struct gb_call;
+struct gb_content;
 struct gb_core;
+struct gb_feed;
+struct gb_selftests;
+
+/* --- audit -------------------------------------------------------------------------------------------------------- */
 
 /* What is recorded now; never AUTO. [now] */
 enum gb_audit_mode gb_audit_mode(struct gb_core *core);
@@ -63,18 +68,12 @@ void gb_audit_numbers(struct gb_core *core, struct gb_audit_numbers *ret);
  * is the daemon's. Returns 0 or -1. */
 int gb_audit_append(const char *path, const char *dir, const struct gb_audit_rec *rec, struct gb_error *err);
 
-/* --- the core's --------------------------------------------------------------------------------------------------- */
-
-struct gb_audit;
-
 /* Opens the file. Returns 0 or -1; a disk without room for the file is no failure. gb_audit_free accepts NULL, and
  * writes what waits. */
 int gb_audit_new(const struct gb_audit_config *config, struct gb_audit **ret, struct gb_error *err);
 void gb_audit_free(struct gb_audit *audit);
 
-/* Statistics: the numbers that the core counts. Included by core.h. */
-
-struct gb_core;
+/* --- statistics --------------------------------------------------------------------------------------------------- */
 
 /* Transfers by direction and kind of memory, since start. */
 struct gb_kind_counters {
@@ -137,9 +136,7 @@ struct gb_session_stats {
 int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb_session_stats *ret,
                      struct gb_error *err);
 
-/* History: samples that the housekeeper takes, and queries about them. Included by core.h. */
-
-struct gb_core;
+/* --- history: samples that the housekeeper takes ------------------------------------------------------------------ */
 
 /* Numbers of the daemon that the core does not know, asked for before each sample. [the housekeeper's thread, must not
  * block] */
@@ -188,10 +185,7 @@ void gb_history_call_unref(struct gb_history_call *call);
 /* Starts the query. INVALID_ARGUMENT (in call->error) if the step is too small, SATURATED. [now] */
 void gb_history_ask(struct gb_core *core, const struct gb_history_query *query, struct gb_history_call *call);
 
-/* The feed of events: the newest in memory, the rest in the database. Included by core.h. */
-
-struct gb_core;
-struct gb_call;
+/* --- feed of events: the newest in memory, the rest in the database ----------------------------------------------- */
 
 /* Which events. session: those of it and those of no session; "": all. prefix: those of buffers whose names begin with
  * it and those of no buffer; "": all. */
@@ -238,10 +232,6 @@ void gb_feed_say(struct gb_core *core, enum gb_notice_type type, const char *det
 /* Posts daemon.stopping and waits until it can be read, for timeout_ms at most. */
 void gb_feed_stopping(struct gb_core *core, unsigned timeout_ms);
 
-/* --- the core's --------------------------------------------------------------------------------------------------- */
-
-struct gb_feed;
-
 /* NULL when memory is exhausted. gb_feed_free accepts NULL. */
 struct gb_feed *gb_feed_new(void);
 void gb_feed_free(struct gb_feed *feed);
@@ -251,10 +241,7 @@ void gb_feed_free(struct gb_feed *feed);
 int gb_feed_start(struct gb_core *core, struct gb_error *err);
 void gb_feed_stop(struct gb_core *core);
 
-/* The selftest of a device: what copies, allocations and pinning cost on this machine. Included by core.h. */
-
-struct gb_core;
-struct gb_selftests;
+/* --- selftest: what copies, allocations and pinning cost on this machine ------------------------------------------ */
 
 #define GB_SELFTEST_SIZES 5
 #define GB_SELFTEST_COPIES (GB_KIND_COUNT * 2 * GB_SELFTEST_SIZES)
@@ -331,11 +318,10 @@ void gb_selftests_stop(struct gb_core *core);
 struct gb_selftests *gb_selftests_new(int devices);
 void gb_selftests_free(struct gb_selftests *selftests); /* joins the thread; no selftest runs. NULL is accepted. */
 
-/* The log of allocations: device memory that was taken and given back, as far as a ring of fixed size goes back, and
- * the memory that is taken now. Memory of the host (pinned, pageable, adopted) is in neither. Included by core.h. */
+/* --- log of allocations ------------------------------------------------------------------------------------------- */
 
-struct gb_content;
-struct gb_core;
+/* Device memory that was taken and given back, as far as a ring of fixed size goes back, and the memory that is taken
+ * now. Memory of the host (pinned, pageable, adopted) is in neither. */
 
 enum gb_alloc_log_action { GB_ALLOC_LOG_ALLOC, GB_ALLOC_LOG_FREE, GB_ALLOC_LOG_FAILURE };
 
@@ -397,8 +383,6 @@ int gb_alloc_log_blocks(struct gb_core *core,
                         int (*visit)(void *arg, const struct gb_alloc_log_block *, struct gb_error *), void *arg,
                         struct gb_error *err);
 
-/* --- the core's --------------------------------------------------------------------------------------------------- */
-
 /* In a content, or a reader's place in the list. */
 struct gb_alloc_log_link {
     TAILQ_ENTRY(gb_alloc_log_link) entry;
@@ -419,12 +403,7 @@ struct gb_alloc_log {
 struct gb_alloc_log *gb_alloc_log_new(uint64_t room);
 void gb_alloc_log_free(struct gb_alloc_log *alloc_log);
 
-void gb_alloc_log_freed(struct gb_content *content);
 void gb_alloc_log_refused(const struct gb_content *content);
-
-/* The pools, as they are shown beside the log of allocations. Included by core.h. */
-
-struct gb_core;
 
 /* The reserved memory of each live pool, as of the last sample; id 0: a device's own. visit is called without locks. */
 struct gb_alloc_log_pool {

@@ -8,10 +8,10 @@
 #include "core/public/types.h"
 #include "model/model.h"
 
-/* Sessions. Included by core.h. */
-
 struct gb_call;
 struct gb_core;
+
+/* --- sessions ----------------------------------------------------------------------------------------------------- */
 
 /* Reads (get, list, statistics) do not reset a session's idle timer, so that a polling dashboard keeps no session
  * alive. Every other call that names the session does, and so does every running transfer. */
@@ -141,12 +141,10 @@ struct gb_session *gb_session_use(struct gb_core *core, const struct gb_name *na
 /* Drops a reference; NULL is accepted. The session's lock is not held. */
 void gb_session_unref(struct gb_session *session);
 
-/* Memory pools. Included by core.h.
- *
- * Every session sees the devices' own pools, "default" (device 0) and "default.N", and the pools that it made. A
- * session's pools are persisted; the next start makes them again, empty. */
+/* --- memory pools ------------------------------------------------------------------------------------------------- */
 
-struct gb_core;
+/* Every session sees the devices' own pools, "default" (device 0) and "default.N", and the pools that it made. A
+ * session's pools are persisted; the next start makes them again, empty. */
 
 #define GB_POOLS_MAX 64 /* of one session, unless configured */
 
@@ -241,13 +239,11 @@ void gb_pool_peer_set(struct gb_core *core, const struct gb_locator *at, int dev
 int gb_pool_peers(struct gb_core *core, const struct gb_locator *at, enum gb_pool_access *access, int count,
                   struct gb_error *err);
 
-/* Streams, events and synchronization. Included by core.h.
- *
- * A stream orders work under a name inside a session. It has a part on each device, made when it is first needed there.
+/* --- streams, events and synchronization -------------------------------------------------------------------------- */
+
+/* A stream orders work under a name inside a session. It has a part on each device, made when it is first needed there.
  * Work queued on a stream runs in order on each device; events order work across devices and streams. The stream
  * "default" always exists. Streams and events are not persisted. */
-
-struct gb_core;
 
 #define GB_STREAMS_MAX 64 /* of one session, besides "default" and unless configured; draining streams count */
 #define GB_EVENTS_MAX 256

@@ -7,9 +7,9 @@
 #include "core/public/call.h"
 #include "model/model.h"
 
-/* Leases: other processes map the bytes of buffers. Included by core.h.
- *
- * A holder stands for one connection of a client on this machine. Every lease belongs to one holder and ends with it at
+/* --- leases: other processes map the bytes of buffers ------------------------------------------------------------- */
+
+/* A holder stands for one connection of a client on this machine. Every lease belongs to one holder and ends with it at
  * the latest.
  *
  * While a lease lives, the daemon neither frees, writes nor moves its memory. A write in place, a delete, and a sync or
@@ -174,9 +174,9 @@ int gb_lease_get(struct gb_core *core, int64_t id, struct gb_lease_view *ret, st
  * written to ret; 0 also if there is no such buffer. For the problem document of MAPPED. [now] */
 unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, struct gb_lease_view *ret, unsigned max);
 
-/* Adopted memory: buffers over memory that another process owns. Included by core.h.
- *
- * The owner is a holder, and its connection is the owner's lease. When it ends the buffer is lost, and the daemon's
+/* --- adopted memory: buffers over memory that another process owns ------------------------------------------------ */
+
+/* The owner is a holder, and its connection is the owner's lease. When it ends the buffer is lost, and the daemon's
  * mapping goes once nothing uses it. The owner's memory is never freed by the daemon, and is written only in place: an
  * upload, a copy or a fill of an adopted buffer is always in place. An operation that needs fresh memory (parts,
  * groups) is refused with ADOPTED.
@@ -186,8 +186,6 @@ unsigned gb_lease_holders(struct gb_core *core, const struct gb_locator *at, str
  *
  * One side of a mirrored buffer may be adopted memory. When its owner ends, the buffer is lost only if the other side
  * is not current. */
-
-struct gb_holder;
 
 #define GB_ADOPTED_MAX 16384 /* in all */
 #define GB_ADOPTED_BYTES_MAX (64ull << 30)

@@ -1,5 +1,4 @@
-/* Parameters, preconditions and views: the plain values that the core's functions take and return. Included by
- * core.h. */
+/* Parameters, preconditions and views: the plain values that the core's functions take and return. */
 #ifndef GB_CORE_PUBLIC_TYPES_H
 #define GB_CORE_PUBLIC_TYPES_H
 

@@ -1,4 +1,8 @@
-/* What core.h shows of bytes that come in: uploads, groups of them, device writes and multipart uploads. */
+/* What core.h shows of bytes that come in: uploads, groups of them, device writes and multipart uploads.
+ *
+ * * The caller uses a transfer from one thread at a time. If a function returns "wait for wake", the caller calls it
+ * again after the wake. The wake may come before the function has returned, more than once, and without a cause. wake
+ * must not block and must not take a lock that is held while the transfer is freed. */
 #ifndef GB_CORE_PUBLIC_UPLOAD_H
 #define GB_CORE_PUBLIC_UPLOAD_H
 
@@ -12,9 +16,11 @@
 #include "core/public/call.h"
 #include "core/public/types.h"
 
+struct gb_content;
 struct gb_core;
-
 struct gb_upload;
+
+/* --- uploads ------------------------------------------------------------------------------------------------------ */
 
 /* [now] Checks params against records, quota and limits and allocates nothing. Returns 0, or -1 if gb_upload_begin
  * would refuse them. */
@@ -56,8 +62,10 @@ void gb_upload_free(struct gb_upload *upload);
  * reason the upload counts as one whose bytes ended too early. */
 void gb_upload_blame(struct gb_upload *upload, enum gb_code why);
 
+/* --- upload groups ------------------------------------------------------------------------------------------------ */
+
 /* An upload group is several uploads as one. Their payloads come one after the other. Their memory is allocated
- * beforehand. All buffers become visible in one step, with one commit, or none does. Included by core.h. */
+ * beforehand. All buffers become visible in one step, with one commit, or none does. */
 
 struct gb_upload_group;
 
@@ -90,12 +98,7 @@ const struct gb_buffer_rec *gb_upload_group_record(const struct gb_upload_group 
 void gb_upload_group_blame(struct gb_upload_group *group, enum gb_code why); /* as gb_upload_blame */
 void gb_upload_group_free(struct gb_upload_group *group);
 
-/* Device writes, which the device makes without a payload from the client, and the sides of mirrored buffers. Included
- * by core.h. */
-
-/* --- copy and fill ------------------------------------------------------------------------------------------------ */
-
-struct gb_content;
+/* --- device writes: copy and fill --------------------------------------------------------------------------------- */
 
 /* The bytes of a copy's source as of one moment, or the error. Zeroed: not resolved yet. */
 struct gb_copy_source {
@@ -171,28 +174,18 @@ void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at,
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
-/* Multipart uploads: one new generation of a buffer, uploaded by several requests. The bytes come as parts, in any
+/* --- multipart uploads -------------------------------------------------------------------------------------------- */
+
+/* A multipart upload is one new generation of a buffer, uploaded by several requests. The bytes come as parts, in any
  * order and many at a time, or by appending. A multipart upload holds its memory and its quota from the beginning. Its
  * bytes become visible in one step when it is completed. It is not persisted. It ends with its session, when it is
- * deleted, or when it receives nothing for a while. Included by core.h. */
-
-struct gb_core;
-struct gb_upload;
-struct gb_upload_params;
-struct gb_buffer_check;
+ * deleted, or when it receives nothing for a while. */
 
 #define GB_MULTIPARTS_MAX 64          /* open in one session, unless configured */
 #define GB_MULTIPARTS_DONE_MAX 64     /* completed and still remembered in one session */
 #define GB_MULTIPART_PARTS_MAX 10000  /* of one multipart upload */
 #define GB_MULTIPART_HEADER_MAX 65536 /* bytes kept before they describe the payload */
-
-/* Uploads: bytes into a buffer. Included by core.h.
- *
- * * The caller uses a transfer from one thread at a time. If a function returns "wait for wake", the caller calls it
- * again after the wake. The wake may come before the function has returned, more than once, and without a cause. wake
- * must not block and must not take a lock that is held while the transfer is freed. */
-
-#define GB_MULTIPART_TTL_S 3600 /* unless configured */
+#define GB_MULTIPART_TTL_S 3600       /* unless configured */
 
 struct gb_multipart_call {
     struct gb_call base;

@@ -1,5 +1,5 @@
 /* The core as its parts know it: threads inside it, notices of what has changed, tasks, and counters that many threads
- * add to. All folders of the core call this; it calls only the lanes below it. */
+ * add to. All folders of the core call this; it calls the lanes, the store and the backend. */
 #include "core/runtime/runtime.h"
 
 #include <stddef.h>

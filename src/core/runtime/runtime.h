@@ -262,11 +262,10 @@ void gb_core_report_error(struct gb_core *core, const struct gb_error *err);
 /* Returns 0 if the device is alive, else -1 with DEVICE_LOST. Cheap. */
 int gb_core_alive(struct gb_core *core, struct gb_error *err);
 
+/* --- notices ------------------------------------------------------------------------------------------------------ */
+
 /* Posting notices of what happened, inside the core. A notice is posted when its fact is true and visible, not before.
  * [any thread, never blocks; a leaf: whatever locks are held] */
-
-struct gb_core;
-struct gb_notice_limiters;
 
 /* NULL when memory is exhausted. gb_notice_limiters_free accepts NULL. */
 struct gb_notice_limiters *gb_notice_limiters_new(void);

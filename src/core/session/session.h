@@ -11,11 +11,13 @@
 #include "core/runtime/runtime.h"
 #include "core/util/fifo_lock.h"
 
-/* A session in memory. */
-
-/* The streams and events of a session. */
-
+struct gb_core;
+struct gb_core_device;
+struct gb_core_pool;
 struct gb_session;
+struct gb_session_pools;
+
+/* --- streams and events ------------------------------------------------------------------------------------------- */
 
 /* A stream of the session, with one reference and one user; it is in no list yet. NULL when memory is exhausted. Before
  * its last use ends (gb_core_stream_unuse) the session gets a reference, which goes when the parts are gone. */
@@ -46,15 +48,10 @@ struct gb_core_event {
 void gb_event_mark_unref(struct gb_event_mark *mark);
 void gb_core_event_unref(struct gb_core_event *event);
 
+/* --- pools -------------------------------------------------------------------------------------------------------- */
+
 /* The pools of sessions, and which sessions have any: few of what may be ten thousand, so that a poll of the statistics
  * need not visit the others. */
-
-struct gb_session;
-struct gb_core;
-struct gb_core_device;
-struct gb_core_pool;
-
-struct gb_session_pools;
 
 /* NULL when memory is exhausted. gb_session_pools_free accepts NULL. */
 struct gb_session_pools *gb_session_pools_new(void);
@@ -78,8 +75,8 @@ struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const st
 int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, int64_t *ret_id,
                                   struct gb_error *err);
 
-/* The same by the names of session and pool. On success the session's lock is held and *ret_session is the session,
- * until gb_core_pool_unlock. NULL: no lock is held. */
+/* As gb_core_pool_find_locked, by the names of session and pool. On success the session's lock is held and *ret_session
+ * is the session, until gb_core_pool_unlock. NULL: no lock is held. */
 struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_locator *at,
                                        struct gb_session **ret_session, struct gb_error *err);
 

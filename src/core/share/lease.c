@@ -321,7 +321,7 @@ static void lease_close(struct gb_lease *lease, bool outside) {
         leave_ended(lease, commit);
 }
 
-/* sets it; -1 */
+/* Sets LEASE_NOT_FOUND. Returns -1. */
 static int lease_not_found(int64_t id, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_LEASE_NOT_FOUND, "there is no lease %lld, or it has ended", (long long)id);
 }

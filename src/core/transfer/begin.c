@@ -322,8 +322,6 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
 
 /* --- preparation -------------------------------------------------------------------------------------------------- */
 
-/* Queues the work that precedes the payload, and the payload itself if the role queues it. Runs on the lane. */
-
 void gb_upload_advise_length(struct gb_error *err) {
     static const char advice[] = "; the end of a body of unknown length needs its bytes twice: send Content-Length";
 
@@ -457,6 +455,8 @@ static void settle(struct gb_upload *u, struct gb_stream *stream) {
 
 /* --- the task ----------------------------------------------------------------------------------------------------- */
 
+/* Queues the work that precedes the payload, and the payload itself if the role queues it. Runs on the lane, or on the
+ * caller's thread while it has entered the lane or needs no call of the device (anywhere in alloc.h). */
 static void prepare(struct gb_upload *u) {
     struct gb_error err = GB_ERROR_INIT;
     struct gb_content *base = NULL;
@@ -488,7 +488,7 @@ static void prepare_task(struct gb_task *task) {
     prepare(gb_container_of(task, struct gb_upload, task));
 }
 
-/* Runs on the lane. */
+/* Runs on the lane, or on the caller's thread. */
 static void allocated(struct gb_alloc *alloc, const struct gb_error *error) {
     struct gb_upload *u = gb_container_of(alloc, struct gb_upload, alloc);
     struct gb_error why;

@@ -10,6 +10,8 @@
 #include "core/durable/stored.h"
 #include "core/memory/alloc.h"
 
+/* --- transfer ----------------------------------------------------------------------------------------------------- */
+
 struct gb_core_transfer {
     atomic_uint refs;
     struct gb_core *core;

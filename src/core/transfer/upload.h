@@ -12,6 +12,10 @@
 #include "core/public/upload.h"
 #include "core/transfer/transfer.h"
 
+struct gb_upload;
+
+/* --- slots and copies --------------------------------------------------------------------------------------------- */
+
 /* The slots of an upload and their copies to the device.
  *
  * A notification that a copy is done costs two changes of thread. The upload therefore queries the event itself when it
@@ -22,8 +26,6 @@
 #define GB_UPLOAD_COPIES 4     /* one slot fills while the other copies are under way */
 #define GB_UPLOAD_COPIES_MAX 8 /* of a role with many_slots, whose caller fills several slots at the same time */
 #define GB_UPLOAD_AHEAD 5      /* slots at most that are filled after the current one */
-
-struct gb_upload;
 
 /* Used by the caller's thread, except where a lock is named. */
 struct gb_upload_pipeline {

@@ -1,4 +1,5 @@
-/* Copies and their holders, as the files of this folder share them. */
+/* Copies and their holders, as the files of this folder share them. "gb-replica" is the thread that keeps copies for
+ * other nodes; "gb-holders" is the one that finds nodes for copies of this node's sessions. */
 #ifndef GB_FLEET_REPLICA_COPIES_H
 #define GB_FLEET_REPLICA_COPIES_H
 
@@ -6,6 +7,8 @@
 
 #define GB_REPLICA_SUFFIX ".copies"
 #define GB_REPLICA_CHECK_MS 10000 /* between two checks of what seems unchanged */
+
+/* --- copies ------------------------------------------------------------------------------------------------------- */
 
 /* Copies of one session. Only the thread "gb-replica" changes them. Any thread reads `published`, with the lock. */
 struct gb_copy {
@@ -19,6 +22,8 @@ struct gb_copy {
     struct gb_replica_copies published;
     uint64_t published_number;
 };
+
+/* --- holders ------------------------------------------------------------------------------------------------------ */
 
 /* A holder of a session of this node. */
 struct gb_holder_state {
@@ -53,12 +58,14 @@ struct gb_refusal {
 };
 #define GB_REFUSALS_MAX 32
 
+/* --- both threads ------------------------------------------------------------------------------------------------- */
+
 struct gb_replicas {
     struct gb_replicas_config config;
-    pthread_t holder;
-    pthread_t owner;
-    struct gb_arrival waiter;    /* waits on the owner's thread */
-    struct gb_arrival list_wait; /* waits on the holder's thread */
+    pthread_t replica_thread;    /* gb-replica */
+    pthread_t holders_thread;    /* gb-holders */
+    struct gb_arrival waiter;    /* waits on gb-holders */
+    struct gb_arrival list_wait; /* waits on gb-replica */
 
     pthread_mutex_t lock; /* a leaf, for the rest */
     pthread_cond_t woken;
@@ -70,12 +77,12 @@ struct gb_replicas {
     struct gb_map wanted;     /* by name: struct gb_name */
     struct gb_replica_stat stat;
 
-    uint64_t listed_ms;          /* of the holder's thread: when it read the list of sessions; 0: never */
+    uint64_t listed_ms;          /* of gb-replica: when it read the list of sessions; 0: never */
     bool cleaned;                /* the copies of the process before this one are deleted */
-    struct gb_fleet_node *nodes; /* of the owner's thread: the last list; NULL: no list yet */
+    struct gb_fleet_node *nodes; /* of gb-holders: the last list; NULL: no list yet */
     size_t node_count;
     uint64_t nodes_ms;
-    struct gb_refusal refusals[GB_REFUSALS_MAX]; /* of the owner's thread, oldest first */
+    struct gb_refusal refusals[GB_REFUSALS_MAX]; /* of gb-holders, oldest first */
     size_t refusal_count;
     unsigned round;
 };

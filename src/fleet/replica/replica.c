@@ -26,7 +26,7 @@ static bool replicas_await(struct gb_replicas *r, unsigned *seen, unsigned ms) {
     return running;
 }
 
-static void *holder_main(void *arg) {
+static void *replica_main(void *arg) {
     struct gb_replicas *r = arg;
     unsigned seen = 0;
 
@@ -36,7 +36,7 @@ static void *holder_main(void *arg) {
     return NULL;
 }
 
-static void *owner_main(void *arg) {
+static void *holders_main(void *arg) {
     struct gb_replicas *r = arg;
     unsigned seen = 0;
     unsigned pause;
@@ -107,13 +107,13 @@ int gb_replicas_open(const struct gb_replicas_config *config, struct gb_replicas
     gb_cond_init(&r->woken);
     gb_arrival_init(&r->waiter, &config->arrival, &none, config->who);
     gb_arrival_init(&r->list_wait, &config->arrival, &none, config->who);
-    if (gb_thread_start(&r->holder, "gb-replica", holder_main, r, err) < 0) {
+    if (gb_thread_start(&r->replica_thread, "gb-replica", replica_main, r, err) < 0) {
         replicas_free(r);
         return -1;
     }
-    if (gb_thread_start(&r->owner, "gb-holders", owner_main, r, err) < 0) {
+    if (gb_thread_start(&r->holders_thread, "gb-holders", holders_main, r, err) < 0) {
         stop(r);
-        pthread_join(r->holder, NULL);
+        pthread_join(r->replica_thread, NULL);
         replicas_free(r);
         return -1;
     }
@@ -127,8 +127,8 @@ void gb_replicas_close(struct gb_replicas *r) {
         return;
     gb_core_set_copied(r->config.arrival.core, NULL, NULL, NULL);
     stop(r);
-    pthread_join(r->holder, NULL);
-    pthread_join(r->owner, NULL);
+    pthread_join(r->replica_thread, NULL);
+    pthread_join(r->holders_thread, NULL);
     replicas_free(r);
 }
 

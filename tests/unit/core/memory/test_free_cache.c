@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/memory/alloc.h"
 #include "core/memory/content.h"
 #include "core/runtime/runtime.h"
 #include "core_pools.h"
