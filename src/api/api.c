@@ -12,7 +12,7 @@
 #include "api/context.h"
 #include "api/fleet/ask.h"
 #include "api/fleet/own.h"
-#include "api/limits.h"
+#include "api/options.h"
 #include "api/pipeline/conditional.h"
 #include "api/pipeline/digest.h"
 #include "api/pipeline/hook.h"

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "api/limits.h"
+#include "api/options.h"
 #include "base/error.h"
 #include "core/core.h"
 #include "fleet/fleet.h"

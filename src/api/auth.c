@@ -394,7 +394,7 @@ int gb_bounds_upload(struct gb_http_request *request, struct gb_place *ret, stru
     return 0;
 }
 
-void gb_bounds_upload_kept(struct gb_place *place) {
+void gb_bounds_upload_release(struct gb_place *place) {
     if (place->end)
         place->end(place->arg);
 }

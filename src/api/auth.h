@@ -55,10 +55,10 @@ int gb_api_reach(const struct gb_http_request *request, const char *name, struct
  * address; a valid token is always looked at. */
 int gb_bounds_authorize(void *app, struct gb_http_request *request, struct gb_error *err);
 
-/* The request begins an upload in several requests. *ret is for gb_upload_params.place; gb_bounds_upload_kept is due
+/* The request begins an upload in several requests. *ret is for gb_upload_params.place; gb_bounds_upload_release is due
  * after it was tried. Returns 0, or -1 with TOO_MANY_REQUESTS. */
 int gb_bounds_upload(struct gb_http_request *request, struct gb_place *ret, struct gb_error *err);
 /* Gives the place back unless the upload has taken it. */
-void gb_bounds_upload_kept(struct gb_place *place);
+void gb_bounds_upload_release(struct gb_place *place);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "api/limits.h"
+#include "api/options.h"
 #include "base/process.h"
 #include "core/core.h"
 #include "http/http.h"

@@ -625,14 +625,14 @@ struct gb_http_canned *gb_response_cache_get(struct gb_response_cache *cache, ui
 
 /* Puts the text into the cache when it is newer than the text there. */
 static struct gb_http_canned *swap_locked(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns,
-                                          int64_t epoch, struct gb_json_writer *out, size_t settled) {
+                                          int64_t epoch, struct gb_json_writer *out, size_t stable_bytes) {
     struct gb_http_canned *fresh;
     char etag[sizeof(cache->etag)];
-    bool same = cache->canned && cache->len == settled && memcmp(cache->text, out->s, settled) == 0;
+    bool same = cache->canned && cache->len == stable_bytes && memcmp(cache->text, out->s, stable_bytes) == 0;
 
     if (cache->canned && cache->sequence > sequence)
         return gb_http_canned_ref(cache->canned);
-    if (!same || settled < out->used) {
+    if (!same || stable_bytes < out->used) {
         snprintf(etag, sizeof(etag), "W/\"%" PRIx64 ".%" PRIu64 ".%" PRIu64 "\"", (uint64_t)epoch, sequence,
                  cache->revision + 1);
         fresh = gb_http_canned_new(200, "application/json", same ? cache->etag : etag, out->s, out->used);
@@ -646,7 +646,7 @@ static struct gb_http_canned *swap_locked(struct gb_response_cache *cache, uint6
         free(cache->text);
         cache->canned = fresh;
         cache->text = out->s;
-        cache->len = settled;
+        cache->len = stable_bytes;
         *out = (struct gb_json_writer){0};
     }
     cache->sequence = sequence;
@@ -655,12 +655,12 @@ static struct gb_http_canned *swap_locked(struct gb_response_cache *cache, uint6
 }
 
 struct gb_http_canned *gb_response_cache_put(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns,
-                                             int64_t epoch, struct gb_json_writer *out, size_t settled) {
+                                             int64_t epoch, struct gb_json_writer *out, size_t stable_bytes) {
     struct gb_http_canned *canned = NULL;
 
     if (!out->failed) {
         pthread_mutex_lock(&cache->lock);
-        canned = swap_locked(cache, sequence, now_ns, epoch, out, settled);
+        canned = swap_locked(cache, sequence, now_ns, epoch, out, stable_bytes);
         pthread_mutex_unlock(&cache->lock);
     }
     gb_json_done(out);

@@ -122,12 +122,12 @@ void gb_response_cache_free(struct gb_response_cache *cache); /* NULL is accepte
 /* Returns a reference to the reply when it was made at this sequence and is young enough, else NULL. */
 struct gb_http_canned *gb_response_cache_get(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns);
 
-/* Puts a text that was made at this sequence into the cache. Takes the text of out. If its first `settled` bytes are
- * those of the text before, the entity tag stays: numbers that move by themselves, such as used time, make no reply
+/* Puts a text that was made at this sequence into the cache. Takes the text of out. If its first `stable_bytes` bytes
+ * are those of the text before, the entity tag stays: numbers that move by themselves, such as used time, make no reply
  * new. The tag is therefore a weak one, and epoch makes it unique to this process. Returns a reference, or NULL when
  * memory is exhausted. */
 struct gb_http_canned *gb_response_cache_put(struct gb_response_cache *cache, uint64_t sequence, uint64_t now_ns,
-                                             int64_t epoch, struct gb_json_writer *out, size_t settled);
+                                             int64_t epoch, struct gb_json_writer *out, size_t stable_bytes);
 
 /* Replies that take long to make: they are made on a thread of the core while the request waits, so that no HTTP loop
  * walks thousands of objects. */

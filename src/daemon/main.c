@@ -30,7 +30,7 @@
 
 /* --- systemd ------------------------------------------------------------------------------------------------------ */
 
-/* A state text such as "READY=1". Without libsystemd at build time systemd is not told. */
+/* A state text such as "READY=1". Without libsystemd at build time systemd is not notified. */
 static void notify(const char *state) {
 #ifdef HAVE_SYSTEMD
     sd_notify(0, state);

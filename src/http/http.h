@@ -310,8 +310,8 @@ int gb_http_bound_client(struct gb_http_request *request, uint64_t token, const 
                          struct gb_error *err);
 /* Whether tokens have a bound, so that it pays to find out which one the request has. */
 bool gb_http_bounds_tokens(const struct gb_http_request *request);
-/* The same, when the request had a credential that is not valid. Returns 0 and leaves *err as it is, or -1 and makes it
- * TOO_MANY_REQUESTS: its address has had too many. */
+/* gb_http_bound_client for a request whose credential is not valid: it counts for its address. Returns 0 and leaves
+ * *err as it is, or -1 and makes it TOO_MANY_REQUESTS: its address has had too many. */
 int gb_http_authentication_failed(struct gb_http_request *request, struct gb_error *err);
 
 /* The client opens an upload that outlives the request. *ret: for gb_http_upload_ended, NULL if it has no bound.

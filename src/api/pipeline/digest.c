@@ -646,7 +646,7 @@ static enum gb_step decoding_end(struct gb_http_sink *sink, struct gb_http_reque
     return gb_http_await(request, finish, response, err);
 }
 
-/* The two sinks of this filter. Each takes inner only on success. */
+/* The sink that decodes; digest_sink_new makes the one that compares digests. Each takes inner only on success. */
 static struct gb_http_sink *encoding_sink_new(struct gb_http_request *request, enum gb_coding coding,
                                               struct gb_http_sink *inner, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
@@ -729,7 +729,7 @@ static int read_line(const char *at, struct gb_filters *ret, struct gb_error *er
     return 0;
 }
 
-/* Reads Content-Encoding alone, all lines of the header as one list, for bodies that may not be coded. */
+/* Reads Content-Encoding alone, all lines of the header as one list. */
 static int encoding_read(const struct gb_http_request *request, struct gb_filters *ret, struct gb_error *err) {
     const char *line;
     unsigned at = 0;

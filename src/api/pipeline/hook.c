@@ -1,5 +1,6 @@
 /* What runs around every handler: Prefer: respond-async, Idempotency-Key, and the wait for bytes that are on disk.
- * Handlers do not know of it. gb_api_pipeline is called by http in place of each handler. */
+ * Handlers do not know of it. http calls gb_api_pipeline in place of each handler; in a fleet
+ * redirect.c does, once it knows that the request stays here. */
 #include "api/pipeline/hook.h"
 
 #include <inttypes.h>
@@ -350,7 +351,7 @@ static bool is_gone(const struct gb_request_hooks *hooks, const struct gb_idempo
 
 /* --- the way of a request ----------------------------------------------------------------------------------------- */
 
-/* sets KEY_REUSED; -1 */
+/* Returns -1 with KEY_REUSED. */
 static int idempotency_reused(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_KEY_REUSED,
                         "this Idempotency-Key was used for a request with another method, path, query, header or body; "

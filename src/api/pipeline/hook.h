@@ -6,11 +6,11 @@
 #include "api/context.h"
 #include "http/http.h"
 
-/* gb_http_server_config.around: runs the handler with the two, as the columns of the route permit. */
+/* gb_http_server_config.around: runs the handler with all three, as the columns of the route permit. */
 enum gb_step gb_api_pipeline(gb_http_handler *handler, struct gb_http_request *request,
                              struct gb_http_response *response, struct gb_error *err);
 
-/* request->hooks of a request that asks for one of the two. */
+/* request->hooks of a request that has one of those header fields. */
 struct gb_request_hooks {
     struct gb_api *api;
     struct gb_operation *op; /* reserved, or that of a detached request */

@@ -9,7 +9,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/limits.h"
+#include "api/options.h"
 #include "api/pipeline/conditional.h"
 #include "api/pipeline/list.h"
 #include "api/reply.h"

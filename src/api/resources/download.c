@@ -339,7 +339,7 @@ static void leave_part(struct download *d) {
     d->stage = DOWNLOAD_END;
 }
 
-/* Goes on to the next stage that has bytes. */
+/* Continues with the next stage that has bytes. */
 static void advance(struct download *d) {
     while (d->at_n == 0 && d->left == 0 && d->stage != DOWNLOAD_END) {
         switch (d->stage) {

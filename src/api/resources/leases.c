@@ -10,7 +10,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/limits.h"
+#include "api/options.h"
 #include "api/pipeline/async.h"
 #include "api/pipeline/list.h"
 #include "api/reply.h"

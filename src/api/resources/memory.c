@@ -212,7 +212,7 @@ static void drop(struct gb_map_span *span) {
 }
 
 /* If a block was freed and its memory taken again between the two reads, the later block has it. */
-static void settle(struct gb_memory_map *map) {
+static void drop_overlaps(struct gb_memory_map *map) {
     struct gb_map_span *last = NULL;
     size_t i;
 
@@ -344,7 +344,7 @@ static int memory_map_read(struct gb_core *core, uint64_t events, struct gb_memo
     }
     if (map.span_count > 0)
         qsort(map.spans, map.span_count, sizeof(*map.spans), compare);
-    settle(&map);
+    drop_overlaps(&map);
     if (make_segments(&map, err) < 0 || (measure(&map) && make_segments(&map, err) < 0)) {
         memory_map_done(&map);
         return -1;

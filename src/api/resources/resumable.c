@@ -1,6 +1,6 @@
-/* PUT, PATCH and POST .../data: the handlers, and uploads in several requests after a broken connection
- * (draft-ietf-httpbis-resumable-upload). An append takes up where the upload stands; bytes that a digest belies are
- * taken back. A body in one request goes to upload.c. */
+/* Uploads in several requests after a broken connection (draft-ietf-httpbis-resumable-upload). An append continues
+ * where the upload stands; bytes that do not match their digest are taken back. data.c calls this for a new upload, the
+ * route of uploads for an append. */
 #include "api/resources/resumable.h"
 
 #include <inttypes.h>
@@ -315,11 +315,7 @@ static struct gb_http_sink *resumable_sink_new(struct gb_http_request *request, 
     return &s->sink;
 }
 
-/* --- uploads that can be resumed ---------------------------------------------------------------------------------- */
-
-/* The headers of uploads that can be resumed. */
-
-/* --- fields ------------------------------------------------------------------------------------------------------- */
+/* --- the headers of uploads that can be resumed ------------------------------------------------------------------- */
 
 /* Returns 1 with *ret; 0 if the header is absent; -1 if it is malformed. */
 static int read_complete(const struct gb_http_request *request, bool *ret) {
@@ -347,8 +343,8 @@ static int bad_length(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_MALFORMED_REQUEST, "Upload-Length must be a whole number of at most 15 digits");
 }
 
-/* Refuses a malformed field, because misreading it would take a part for the whole. */
-static int resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err) {
+/* A malformed field must not take a part for the whole. */
+int gb_resumable_asked(const struct gb_http_request *request, bool *ret, struct gb_error *err) {
     bool complete = true;
     uint64_t length;
     int r;
@@ -372,7 +368,7 @@ static int resumable_asked(const struct gb_http_request *request, bool *ret, str
 int gb_resumable_refuse(const struct gb_http_request *request, struct gb_error *err) {
     bool more = false;
 
-    if (resumable_asked(request, &more, err) < 0)
+    if (gb_resumable_asked(request, &more, err) < 0)
         return -1;
     return more ? gb_error_set(
                       err, GB_ERR_INVALID_ARGUMENT,
@@ -494,7 +490,7 @@ enum gb_step gb_resumable_begin(struct gb_http_request *request, struct gb_http_
     plan->params.place = &place;
     if (gb_append_new(gb_api_of(request)->core, &plan->params, has_length ? &length : NULL, plan, plan_free,
                       (struct gb_waker){wake, request}, &append, err) < 0) {
-        gb_bounds_upload_kept(&place);
+        gb_bounds_upload_release(&place);
         return GB_STEP_ERROR;
     }
     plan->params.place = NULL;
@@ -570,66 +566,4 @@ enum gb_step gb_api_upload_append(struct gb_http_request *request, struct gb_htt
         return GB_STEP_ERROR;
     }
     return receive(request, append, &filters, false, completes, err);
-}
-
-/* --- uploads in one request --------------------------------------------------------------------------------------- */
-
-/* PUT, PATCH and POST .../data: the handlers. */
-
-static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_response *response,
-                              struct gb_error *err) {
-    struct gb_upload_request *plan;
-    struct gb_conditions *conditions;
-    struct gb_http_sink *sink = NULL;
-    struct gb_filters filters;
-
-    if (gb_filters_read(request, response, &filters, err) < 0)
-        return GB_STEP_ERROR;
-    plan = calloc(1, sizeof(*plan));
-    if (!plan) {
-        gb_error_memory(err, "request");
-        return GB_STEP_ERROR;
-    }
-    plan->coded = filters.coded;
-    if (gb_upload_request_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
-        plan->params.check = gb_conditions_buffer_check(conditions);
-        sink = gb_upload_sink_new(request, plan, err);
-    } else {
-        gb_session_unref(plan->params.session);
-    }
-    free(plan);
-    return gb_filters_wrap(request, &filters, sink, err);
-}
-
-enum gb_step gb_api_data_put(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    bool more = false;
-
-    if (resumable_asked(request, &more, err) < 0)
-        return GB_STEP_ERROR;
-    return more ? gb_resumable_begin(request, response, err) : put_whole(request, response, err);
-}
-
-/* Writes a part, as PUT with an offset or a slice does. */
-enum gb_step gb_api_data_patch(struct gb_http_request *request, struct gb_http_response *response,
-                               struct gb_error *err) {
-    if (gb_resumable_refuse(request, err) < 0)
-        return GB_STEP_ERROR;
-    if (gb_http_query(request, "offset") || gb_http_query(request, "slice"))
-        return put_whole(request, response, err);
-    gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                 "PATCH writes a part: give ?offset= or ?slice=; the whole is replaced with PUT");
-    return GB_STEP_ERROR;
-}
-
-/* POST is for clients that resume; forms send it by mistake. */
-enum gb_step gb_api_data_post(struct gb_http_request *request, struct gb_http_response *response,
-                              struct gb_error *err) {
-    if (gb_http_header(request, "Upload-Complete"))
-        return gb_api_data_put(request, response, err);
-    if (gb_media_bytes(gb_http_header(request, "Content-Type"), err) < 0)
-        return GB_STEP_ERROR;
-    gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                 "POST begins an upload that can be resumed: give Upload-Complete: ?0, or ?1; a whole body goes with "
-                 "PUT");
-    return GB_STEP_ERROR;
 }

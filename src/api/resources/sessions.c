@@ -75,7 +75,7 @@ static void making_leave(void *state) {
 
     if (atomic_compare_exchange_strong(&making->phase, &asked, ABANDONED))
         return;
-    /* The answer had come, and the request has ended before it went on. */
+    /* The answer had come, and the request has ended before it continued. */
     if (making->registers && making->entry.ask.error.code == GB_OK)
         gb_fleet_unregister(making->fleet, &making->entry.session.name, making->entry.session.claim, false);
     making_free(making);

@@ -197,8 +197,8 @@ static void render_store(struct gb_json_writer *out, const struct gb_store_stat 
     gb_json_close(out, '}');
 }
 
-/* Pools of sessions that are listed; there may be 640,000. So many make a quarter of a megabyte, which is rebuilt after
- * each change that a client polls. */
+/* Pools of sessions that are listed; there may be 640,000. That many make a quarter of a megabyte, which is rebuilt
+ * after each change that a client polls. */
 #define OWNED_POOLS_MAX 256
 
 struct pool_list {
@@ -280,7 +280,7 @@ static void render_slots(struct gb_json_writer *out, const struct gb_core_stats 
 static size_t render_stats(struct gb_json_writer *out, struct gb_api *api, struct gb_http_server *server) {
     struct gb_http_server_stat http;
     struct gb_process process;
-    size_t settled;
+    size_t stable_bytes;
     struct gb_core_stats stats;
 
     gb_core_stats(api->core, &stats);
@@ -318,14 +318,14 @@ static size_t render_stats(struct gb_json_writer *out, struct gb_api *api, struc
     render_pinned(out, &stats);
     render_slots(out, &stats);
     render_store(out, &stats.store);
-    settled = out->used;
+    stable_bytes = out->used;
     gb_http_server_stat(server, &http);
     gb_api_process(api, &process);
     gb_render_server(out, &http);
     gb_render_process(out, &process);
     gb_json_close(out, '}');
     gb_json_end(out);
-    return settled;
+    return stable_bytes;
 }
 
 enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
@@ -335,15 +335,15 @@ enum gb_step gb_api_stats(struct gb_http_request *request, struct gb_http_respon
     uint64_t now_ns = gb_clock_ns();
     struct gb_http_canned *canned = gb_response_cache_get(api->stats, sequence, now_ns);
     struct gb_json_writer out = {0};
-    size_t settled;
+    size_t stable_bytes;
 
     if (history_wanted(request)) {
         gb_http_canned_unref(canned);
         return history_reply(request, &daemon, err);
     }
     if (!canned) {
-        settled = render_stats(&out, api, gb_http_server_of(request));
-        canned = gb_response_cache_put(api->stats, sequence, now_ns, api->started_us, &out, settled);
+        stable_bytes = render_stats(&out, api, gb_http_server_of(request));
+        canned = gb_response_cache_put(api->stats, sequence, now_ns, api->started_us, &out, stable_bytes);
     }
     if (!canned) {
         gb_error_memory(err, "reply");

@@ -13,6 +13,12 @@ enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_bu
                              const char *warning, const struct gb_transfer_times *times, uint64_t recv_ns,
                              struct gb_http_response *response, struct gb_error *err);
 
+/* Replies to a write that the device made: 201 or 200 with the buffer's members, and with those that `more` (may be
+ * NULL) adds, which gets call. */
+enum gb_step gb_written_reply(struct gb_http_request *request, const struct gb_buffer_call *call,
+                              void (*more)(struct gb_json_writer *out, const void *call),
+                              struct gb_http_response *response, struct gb_error *err);
+
 /* What a request asks of an upload: in its path, query and headers, and in the first bytes of its body. */
 
 /* The body, as far as the headers describe it. */

@@ -185,7 +185,7 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
     }
     call = gb_bounds_upload(request, &place, err) < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
     if (!call) {
-        gb_bounds_upload_kept(&place);
+        gb_bounds_upload_release(&place);
         gb_text_unref(params.buffer.labels);
         gb_conditions_free(conditions);
         return GB_STEP_ERROR;
@@ -193,7 +193,7 @@ enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_htt
     params.check = gb_conditions_buffer_check(conditions);
     params.place = &place;
     gb_multipart_begin(gb_api_of(request)->core, &params, call);
-    gb_bounds_upload_kept(&place);
+    gb_bounds_upload_release(&place);
     gb_text_unref(params.buffer.labels);
     return gb_async_end(request, response, reply_begun, 0, err);
 }
@@ -209,8 +209,8 @@ static enum gb_step reply_stands(const struct gb_multipart_view *view, struct gb
     return GB_STEP_REPLY;
 }
 
-static enum gb_step reply_settled(struct gb_http_request *request, const void *result,
-                                  struct gb_http_response *response, struct gb_error *err) {
+static enum gb_step reply_ended(struct gb_http_request *request, const void *result, struct gb_http_response *response,
+                                struct gb_error *err) {
     const struct gb_multipart_call *call = result;
 
     (void)request;
@@ -238,7 +238,7 @@ enum gb_step gb_api_upload_get(struct gb_http_request *request, struct gb_http_r
     if (!call)
         return GB_STEP_ERROR;
     gb_multipart_drain(gb_api_of(request)->core, &session, id, call);
-    return gb_async_end(request, response, reply_settled, 0, err);
+    return gb_async_end(request, response, reply_ended, 0, err);
 }
 
 static int visit(void *arg, const struct gb_multipart_view *view, struct gb_error *err) {

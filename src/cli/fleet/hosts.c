@@ -298,7 +298,7 @@ static bool of_fleet(const struct gb_cli_options *options) {
 
 /* What the host's section says; of a node what goes for the daemon that named it; of a group's other hosts the top.
  * All print alike. */
-static void settle(const struct fleet *fleet, const struct gb_cli_host *host, struct gb_cli *cli) {
+static void load_settings(const struct fleet *fleet, const struct gb_cli_host *host, struct gb_cli *cli) {
     struct gb_cli_config_scope scope = {.host = host->section, .named = true};
 
     if (of_fleet(&fleet->given))
@@ -323,7 +323,7 @@ static void be_child(struct fleet *fleet, struct gb_cli_host *host, int out, int
     dup2(out, STDOUT_FILENO);
     dup2(err, STDERR_FILENO);
     clearerr(stdout); /* the parent's reader may have gone, and not ours */
-    settle(fleet, host, &cli);
+    load_settings(fleet, host, &cli);
     r = gb_cli_run(&cli, fleet->argc, fleet->argv);
     fflush(NULL);
     _exit(r);

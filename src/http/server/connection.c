@@ -1,5 +1,6 @@
 /* The connections of an HTTP loop: how they are accepted, announced by a proxy, begin and end. Each has a place among
- * those of the server, from its accept to its end. The event loop and libmicrohttpd call this, on the loop's thread. */
+ * those of the server, from its accept to its end. The event loop and libmicrohttpd call this, on the loop's thread;
+ * gb_loop_hand_back is also called by the threads of transfer loops. */
 #include "http/server/connection.h"
 
 #include <errno.h>
@@ -207,7 +208,7 @@ static int take_header(struct gb_handoff *handoff) {
     return 1;
 }
 
-static void refuse(struct gb_http_server *server, int fd) {
+static void drop_proxied(struct gb_http_server *server, int fd) {
     atomic_fetch_add(&server->proxy_failures, 1);
     close(fd);
 }
@@ -222,8 +223,8 @@ static void end(struct gb_loop *loop, struct gb_proxy *p) {
         p->next->prev = p->prev;
     loop->proxy_count--;
     p->ended = true;
-    p->next = loop->buried_proxies;
-    loop->buried_proxies = p;
+    p->next = loop->ended_proxies;
+    loop->ended_proxies = p;
 }
 
 static void wait(struct gb_loop *loop, const struct gb_handoff *handoff, gb_proxied *then) {
@@ -232,7 +233,7 @@ static void wait(struct gb_loop *loop, const struct gb_handoff *handoff, gb_prox
 
     if (!p || epoll_ctl(loop->own.epoll_fd, EPOLL_CTL_ADD, handoff->fd, &ev) < 0) {
         free(p);
-        refuse(loop->server, handoff->fd);
+        drop_proxied(loop->server, handoff->fd);
         return;
     }
     p->socket = *handoff;
@@ -256,11 +257,11 @@ static void proxy_begin(struct gb_loop *loop, const struct gb_handoff *handoff, 
     else if (r == 0)
         wait(loop, &socket, then);
     else
-        refuse(loop->server, socket.fd);
+        drop_proxied(loop->server, socket.fd);
 }
 
 /* ended: no more bytes come. */
-static void go_on(struct gb_loop *loop, struct gb_proxy *p, bool ended) {
+static void proceed_or_drop(struct gb_loop *loop, struct gb_proxy *p, bool ended) {
     int r = p->ended ? 0 : take_header(&p->socket);
 
     if (r == 0 && (p->ended || !ended))
@@ -270,17 +271,17 @@ static void go_on(struct gb_loop *loop, struct gb_proxy *p, bool ended) {
     if (r > 0)
         proceed(loop, &p->socket, p->then);
     else
-        refuse(loop->server, p->socket.fd);
+        drop_proxied(loop->server, p->socket.fd);
 }
 
 bool gb_proxy_event(struct gb_loop *loop, void *data, uint32_t events) {
     if (((uintptr_t)data & 7) != TAG)
         return false;
-    go_on(loop, (struct gb_proxy *)((char *)data - TAG), events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
+    proceed_or_drop(loop, (struct gb_proxy *)((char *)data - TAG), events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
     return true;
 }
 
-static bool is_over(const struct gb_loop *loop, const struct gb_proxy *p, uint64_t now_ns) {
+static bool has_expired(const struct gb_loop *loop, const struct gb_proxy *p, uint64_t now_ns) {
     const struct gb_http_server_config *config = &loop->server->config;
     uint64_t most_s = config->header_timeout_s && config->header_timeout_s < config->idle_timeout_s
                           ? config->header_timeout_s
@@ -296,18 +297,18 @@ void gb_proxies_sweep(struct gb_loop *loop, uint64_t now_ns) {
 
     for (p = loop->proxies; p; p = next) {
         next = p->next;
-        if (!is_over(loop, p, now_ns))
+        if (!has_expired(loop, p, now_ns))
             continue;
         end(loop, p);
-        refuse(loop->server, p->socket.fd);
+        drop_proxied(loop->server, p->socket.fd);
     }
 }
 
-void gb_proxies_bury(struct gb_loop *loop) {
+void gb_proxies_free_ended(struct gb_loop *loop) {
     struct gb_proxy *p;
 
-    while ((p = loop->buried_proxies)) {
-        loop->buried_proxies = p->next;
+    while ((p = loop->ended_proxies)) {
+        loop->ended_proxies = p->next;
         free(p);
     }
 }
@@ -317,7 +318,7 @@ void gb_proxies_done(struct gb_loop *loop) {
         close(loop->proxies->socket.fd);
         end(loop, loop->proxies);
     }
-    gb_proxies_bury(loop);
+    gb_proxies_free_ended(loop);
 }
 
 /* --- accept ------------------------------------------------------------------------------------------------------- */

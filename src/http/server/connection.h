@@ -7,10 +7,12 @@
 #include "http/server/exchange.h"
 #include "http/server/loop.h"
 
-/* The same for a socket that came by gb_loop_give: the loop's load counts it already. */
+/* [the loop's thread, outside libmicrohttpd's callbacks] The loop takes a socket that gb_loop_give has counted in its
+ * load already. If it cannot, the socket is closed and its place given back. */
 void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff);
 
-/* A gb_hand_back: gives the connection to the least loaded loop; to own if no loop is less loaded. */
+/* A gb_hand_back: gives the connection to the least loaded loop; to own if no loop is less loaded. On the thread of
+ * own, or with own NULL on any thread. */
 void gb_loop_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
 
 /* libmicrohttpd's callbacks; cls is the loop. */
@@ -43,7 +45,7 @@ bool gb_proxy_event(struct gb_loop *loop, void *data, uint32_t events);
 /* Ends those whose time has ended. Each sweep. */
 void gb_proxies_sweep(struct gb_loop *loop, uint64_t now_ns);
 /* Frees those that have ended; no event names them any more. */
-void gb_proxies_bury(struct gb_loop *loop);
+void gb_proxies_free_ended(struct gb_loop *loop);
 /* All end. */
 void gb_proxies_done(struct gb_loop *loop);
 

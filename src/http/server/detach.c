@@ -1,6 +1,6 @@
 /* Takes a connection out of libmicrohttpd, for a transfer loop or the feed, with the bytes that were read behind the
- * head. libmicrohttpd is left with a dead socket, and forgets the connection. request.c calls this, on the loop's
- * thread. */
+ * head. libmicrohttpd is left with a dead socket, and forgets the connection. request.c, connection.c and the event
+ * loop call this, on the loop's thread. */
 #include "http/server/detach.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ static void give(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_h
     gb_exchange_end(ex);
 }
 
-/* The same of a connection over TLS: the pair is given up. */
+/* take_out of a connection over TLS: the pair is given up. */
 static int take_out_secure(struct gb_loop *loop, struct gb_exchange *ex, struct gb_handoff *ret) {
     struct gb_conn *c = ex->info;
     bool out = false;

@@ -383,8 +383,8 @@ static void turn(struct gb_loop *loop) {
                        .own = gb_wake_queue_rest(&loop->own.wake_queue)};
     struct epoll_event events[EVENTS];
     int timeout_ms = loop_timeout(loop);
-    bool left = timeout_ms == 0 && !loop->unsettled; /* libmicrohttpd has work left */
-    bool stay = v.woken || v.own || loop->unsettled;
+    bool left = timeout_ms == 0 && !loop->commit_pending; /* libmicrohttpd has work left */
+    bool stay = v.woken || v.own || loop->commit_pending;
     int n = epoll_wait(loop->own.epoll_fd, events, EVENTS, stay ? 0 : timeout_ms);
     uint64_t progress = loop->progress;
     int i;
@@ -410,18 +410,18 @@ static void turn(struct gb_loop *loop) {
         loop->idle_turns++;
     tick(loop);
     gb_transfer_loop_enter(&loop->own);
-    gb_fronts_bury(loop);
-    gb_proxies_bury(loop);
-    loop->unsettled = config->end_turn && config->end_turn(config->app, n == 0);
+    gb_fronts_free_ended(loop);
+    gb_proxies_free_ended(loop);
+    loop->commit_pending = config->end_turn && config->end_turn(config->app, n == 0);
     /* Transfers that the end of the turn has woken. */
-    if (!loop->unsettled && gb_wake_queue_any(&loop->own.wake_queue))
+    if (!loop->commit_pending && gb_wake_queue_any(&loop->own.wake_queue))
         gb_transfer_loop_woken(&loop->own, false);
 }
 
 static void *loop_main(void *arg) {
     struct gb_loop *loop = arg;
 
-    while (!atomic_load(&loop->server->stopping) || loop->unsettled)
+    while (!atomic_load(&loop->server->stopping) || loop->commit_pending)
         turn(loop);
     gb_listen_tick(loop, gb_clock_ns());
     end_all(loop);

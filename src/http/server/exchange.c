@@ -66,7 +66,7 @@ static void reply_release(struct gb_exchange *ex) {
     ex->charged = 0;
 }
 
-static void refuse(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t share) {
+static void refuse_saturated(struct gb_exchange *ex, size_t bytes, uint64_t used, uint64_t share) {
     struct gb_error err = GB_ERROR_INIT;
 
     atomic_fetch_add_explicit(&ex->server->replies_refused, 1, memory_order_relaxed);
@@ -110,21 +110,21 @@ bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
     if (used + bytes <= share)
         return true;
     reply_release(ex);
-    refuse(ex, bytes, used, share);
+    refuse_saturated(ex, bytes, used, share);
     return false;
 }
 
 /* Whether the reply has Strict-Transport-Security: a browser then does not ask this host without TLS any more. */
-static bool pledges(const struct gb_exchange *ex) {
+static bool sends_hsts(const struct gb_exchange *ex) {
     return ex->server->config.hsts_s > 0 && ex->req.secure;
 }
 
-/* Once: a reply that leaves libmicrohttpd is settled again. */
+/* Once: a reply that leaves libmicrohttpd is admitted a second time. */
 static void add_transport_security(struct gb_exchange *ex) {
     static const char name[] = "Strict-Transport-Security";
     unsigned i;
 
-    if (!pledges(ex))
+    if (!sends_hsts(ex))
         return;
     for (i = 0; i < ex->resp.headers; i++) {
         if (ex->resp.header[i].name == name)
@@ -288,9 +288,6 @@ void gb_http_request_unref(struct gb_http_request *request) {
 
 /* --- step --------------------------------------------------------------------------------------------------------- */
 
-/* Most clients send a small body right behind its head. */
-#define REST_NS GB_NS_PER_S
-
 void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     const struct gb_http_server_config *config = &ex->server->config;
 
@@ -314,7 +311,7 @@ static bool wants_gathering(const struct gb_exchange *ex) {
            ex->resp.source_len < ex->server->config.takeover_bytes;
 }
 
-static void settle(struct gb_exchange *ex, enum gb_step step, struct gb_error *err) {
+static void apply_step(struct gb_exchange *ex, enum gb_step step, struct gb_error *err) {
     uint64_t longest;
 
     switch (step) {
@@ -364,7 +361,7 @@ void gb_exchange_step(struct gb_exchange *ex, gb_http_handler *handler) {
             handler = end_sink;
     }
     step = config->around ? config->around(handler, &ex->req, &ex->resp, &err) : handler(&ex->req, &ex->resp, &err);
-    settle(ex, step, &err);
+    apply_step(ex, step, &err);
 }
 
 int gb_exchange_feed(struct gb_exchange *ex, const char *data, size_t n, size_t *ret_taken) {
@@ -478,6 +475,9 @@ bool gb_exchange_stalled(const struct gb_exchange *ex, uint64_t now_ns, struct g
     return false;
 }
 
+/* Most clients send a small body right behind its head. */
+#define REST_NS GB_NS_PER_S
+
 bool gb_exchange_rest_late(const struct gb_exchange *ex, uint64_t now_ns) {
     uint64_t moved_ns = last_moved_ns(ex);
 
@@ -529,7 +529,7 @@ void gb_progress_begin(struct gb_progress *p, uint64_t now_ns) {
 }
 
 /* The rest of a time without a check does not count: the loop was late, and may have given the client nothing. */
-static void forgive(struct gb_progress *p, uint64_t now_ns) {
+static void skip_unchecked(struct gb_progress *p, uint64_t now_ns) {
     uint64_t late_ns = now_ns - p->looked_ns;
 
     if (p->looked_ns == 0 || late_ns <= LOOK_MAX_NS)
@@ -542,7 +542,7 @@ static void forgive(struct gb_progress *p, uint64_t now_ns) {
 void gb_progress_look(struct gb_progress *p, int fd, bool local, uint64_t now_ns) {
     int64_t at = reading(p, fd, local);
 
-    forgive(p, now_ns);
+    skip_unchecked(p, now_ns);
     if (!p->looked && (!p->counted || at < 0)) {
         /* Nothing is known of the time before: neither the first reading, nor how much of the queue an earlier reply
          * has left. */

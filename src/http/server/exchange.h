@@ -207,7 +207,7 @@ void gb_socket_abandon(int fd);
  * connection.c). */
 #define GB_LONG_REPLY (64u << 10)
 
-/* Settles the response, before the reply's first byte. A body that has to wait for its client is counted until the
+/* Admits the response, before the reply's first byte. A body that has to wait for its client is counted until the
  * exchange ends. If it does not fit into --max-reply-memory, SATURATED takes its place. */
 void gb_reply_admit(struct gb_exchange *ex);
 /* Counts other memory that is allocated for the reply. False: the response is the refusal. */

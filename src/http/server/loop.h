@@ -146,14 +146,14 @@ struct gb_loop {
     unsigned listen_turn;              /* the server's, when they were put there */
     uint64_t listen_again_ns;          /* when they will be again, after descriptors had run out */
     struct gb_conn *conns;
-    struct gb_front *fronts; /* connections over TLS */
-    struct gb_front *fed;    /* of them: libmicrohttpd has been given something in this turn */
-    struct gb_front *buried; /* ended in this turn */
+    struct gb_front *fronts;       /* connections over TLS */
+    struct gb_front *fed;          /* of them: libmicrohttpd has been given something in this turn */
+    struct gb_front *ended_fronts; /* ended in this turn */
     struct gb_handshakes handshakes;
     struct gb_quiet quiet[2][2]; /* [UNIX socket][has asked] */
     struct gb_proxy *proxies;    /* connections that wait for their header of the PROXY protocol */
     unsigned proxy_count;
-    struct gb_proxy *buried_proxies; /* ended in this turn */
+    struct gb_proxy *ended_proxies; /* ended in this turn */
     struct gb_exchange *waiting;
     struct gb_transfer_loop own;   /* short transfers; its epoll set is the loop's */
     struct MHD_Response *handover; /* the answer that makes libmicrohttpd hand a connection over */
@@ -161,9 +161,9 @@ struct gb_loop {
     uint64_t progress;             /* rises with each thing that libmicrohttpd does for a connection */
     unsigned idle_turns;           /* since the last sweep: turns that libmicrohttpd asked for and did nothing in */
     bool reads_leniently;          /* libmicrohttpd does: see request.c */
-    bool resumed;    /* there are connections that libmicrohttpd sees when it runs, but does not ask to run for */
-    bool unsettled;  /* the application has put off what the turns so far began */
-    uint64_t now_ns; /* when this turn began */
+    bool resumed;        /* there are connections that libmicrohttpd sees when it runs, but does not ask to run for */
+    bool commit_pending; /* the application has put off what the turns so far began */
+    uint64_t now_ns;     /* when this turn began */
     uint64_t next_tick_ns;
     uint64_t next_sweep_ns;
     unsigned rechecks;       /* of the server, as of the last check of all callers */

@@ -682,7 +682,7 @@ static enum MHD_Result proceed(struct gb_loop *loop, struct gb_exchange *ex) {
 }
 
 /* A refusal at the headers. Its way depends on how much of the body may already be on its way. */
-static enum MHD_Result refuse(struct gb_loop *loop, struct gb_exchange *ex) {
+static enum MHD_Result reply_refusal(struct gb_loop *loop, struct gb_exchange *ex) {
     bool no_body = !ex->req.chunked && ex->req.content_length == 0;
 
     if (ex->unframed)
@@ -699,7 +699,7 @@ static enum MHD_Result refuse(struct gb_loop *loop, struct gb_exchange *ex) {
 }
 
 /* The request's header is complete. */
-static void take_up(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange *ex) {
+static void attach_request(struct gb_loop *loop, struct gb_conn *c, struct gb_exchange *ex) {
     loop->progress++;
     c->begun = NULL;
     c->ex = ex;
@@ -730,7 +730,7 @@ static enum MHD_Result first_call(struct gb_loop *loop, struct gb_exchange *ex, 
                                   const char *version) {
     begin(ex, method, url, version);
     if (ex->phase == GB_PHASE_REPLY || ex->phase == GB_PHASE_GATHER)
-        return refuse(loop, ex);
+        return reply_refusal(loop, ex);
     /* The reply is known and waits for the database (Idempotency-Key): the body is not read. */
     if (ex->phase == GB_PHASE_WAIT && (ex->req.chunked || ex->req.content_length > 0)) {
         ex->close = true;
@@ -776,7 +776,7 @@ static enum MHD_Result body_call(struct gb_loop *loop, struct gb_exchange *ex, c
 
 /* The turn in which the wait began has ended. */
 static enum MHD_Result look_again(struct gb_loop *loop, struct gb_exchange *ex) {
-    if (loop->unsettled)
+    if (loop->commit_pending)
         return MHD_YES;
     ex->lingers = false;
     gb_exchange_step(ex, ex->req.resume);
@@ -821,7 +821,7 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
     if (!ex || !c || c->left)
         return MHD_NO; /* there was no memory for it, or it has left */
     if (!ex->conn) {
-        take_up(loop, c, ex);
+        attach_request(loop, c, ex);
         return first_call(loop, ex, method, url, version);
     }
     if (*upload_data_size > 0)
@@ -866,7 +866,7 @@ void gb_mhd_on_error(struct gb_loop *loop) {
     if (!c)
         return;
     ex = c->begun;
-    take_up(loop, c, ex);
+    attach_request(loop, c, ex);
     start(ex);
     ex->close = true;
     ex->req.from = c->from;

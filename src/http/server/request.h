@@ -26,7 +26,8 @@ void gb_loop_request_revoked(struct gb_loop *loop, struct gb_exchange *ex, const
 void gb_loop_request_answer_early(struct gb_loop *loop, struct gb_exchange *ex);
 void gb_loop_request_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 
-/* Checks that libmicrohttpd has read the header in its buffer as it was sent. */
+/* Checks that libmicrohttpd has read the header in its buffer as it was sent. Besides request.c, the fuzzer of heads
+ * (tests/fuzz/fuzz_head.c) calls these. */
 
 struct gb_head {
     const char *begin;
@@ -43,8 +44,7 @@ bool gb_head_end(const struct gb_head *head, const struct gb_exchange *ex);
  * Does nothing where that is not known, or memory is exhausted. While libmicrohttpd has the request. */
 void gb_head_keep(struct gb_exchange *ex);
 
-/* The first check of a request: everything that the headers decide, before a byte of the body is asked for. */
-
+/* Copies the header fields into the request, each checked by *head (may be NULL). Returns 0, or -1 with *err. */
 int gb_mhd_read_headers(struct gb_exchange *ex, struct gb_head *head, struct gb_error *err);
 
 #endif

@@ -234,7 +234,7 @@ static bool address_key(const struct gb_exchange *ex, struct gb_client_key *ret)
 
 /* --- refusals ----------------------------------------------------------------------------------------------------- */
 
-static int refuse(struct gb_exchange *ex, struct gb_refusal_of why, struct gb_error *err) {
+static int refuse_bound(struct gb_exchange *ex, struct gb_refusal_of why, struct gb_error *err) {
     why.of_token = ex->client && ex->client->key.kind == GB_CLIENT_TOKEN && why.limit != GB_HTTP_LIMIT_FAILURES;
     ex->refusal = why;
     gb_limits_note(&ex->server->limits, why.limit);
@@ -246,7 +246,7 @@ static int refuse_open(struct gb_exchange *ex, enum gb_open what, struct gb_erro
                                                        [GB_OPEN_WAITS] = GB_HTTP_LIMIT_WAITS,
                                                        [GB_OPEN_LISTENERS] = GB_HTTP_LIMIT_LISTENERS};
 
-    return refuse(
+    return refuse_bound(
         ex, (struct gb_refusal_of){.limit = limit[what], .permitted = atomic_load(&ex->client->bound.open[what])}, err);
 }
 
@@ -265,7 +265,7 @@ static int admit(struct gb_exchange *ex, struct gb_error *err) {
 
         why.wait_ns = debt_ns > patience_ns ? debt_ns - patience_ns : 0;
         if (why.wait_ns > 0)
-            return refuse(ex, why, err);
+            return refuse_bound(ex, why, err);
     }
     if (requests.per_s == 0 || gb_bucket_take(&ex->client->requests, requests, 1, now_ns))
         return 0;
@@ -273,7 +273,7 @@ static int admit(struct gb_exchange *ex, struct gb_error *err) {
                                  .permitted = requests.per_s,
                                  .burst = requests.burst,
                                  .wait_ns = gb_bucket_wait_ns(&ex->client->requests, requests, 1, now_ns)};
-    return refuse(ex, why, err);
+    return refuse_bound(ex, why, err);
 }
 
 bool gb_http_bounds_tokens(const struct gb_http_request *request) {
@@ -324,10 +324,10 @@ int gb_http_authentication_failed(struct gb_http_request *request, struct gb_err
     if (wait_ns == 0)
         return 0;
     *err = GB_ERROR_INIT;
-    return refuse(ex,
-                  (struct gb_refusal_of){
-                      .limit = GB_HTTP_LIMIT_FAILURES, .permitted = limits->config.failures, .wait_ns = wait_ns},
-                  err);
+    return refuse_bound(ex,
+                        (struct gb_refusal_of){
+                            .limit = GB_HTTP_LIMIT_FAILURES, .permitted = limits->config.failures, .wait_ns = wait_ns},
+                        err);
 }
 
 /* --- what is open ------------------------------------------------------------------------------------------------- */
@@ -393,7 +393,7 @@ void gb_exchange_advertise(struct gb_exchange *ex) {
 }
 
 /* The bytes of the request that were moved without asking count now. At its end, before the response is freed. */
-static void exchange_settle_bytes(struct gb_exchange *ex) {
+static void charge_rest(struct gb_exchange *ex) {
     struct gb_bucket_rate rate = ex->client ? gb_client_bytes(ex->client) : (struct gb_bucket_rate){0};
     uint64_t moved = ex->body_received;
 
@@ -429,7 +429,7 @@ struct gb_client *gb_exchange_payer(struct gb_exchange *ex) {
 }
 
 int gb_exchange_refuse_reply(struct gb_exchange *ex, uint64_t permitted, struct gb_error *err) {
-    return refuse(ex, (struct gb_refusal_of){.limit = GB_HTTP_LIMIT_REPLIES, .permitted = permitted}, err);
+    return refuse_bound(ex, (struct gb_refusal_of){.limit = GB_HTTP_LIMIT_REPLIES, .permitted = permitted}, err);
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
@@ -465,7 +465,7 @@ void gb_server_ended(struct gb_latency_table *latency, struct gb_exchange *ex) {
     uint64_t ns = gb_clock_ns() - ex->req.started_ns;
     int status = ex->broken ? 0 : ex->resp.status;
 
-    exchange_settle_bytes(ex);
+    charge_rest(ex);
     gb_latency_record(latency, route, status, ns);
     atomic_fetch_sub_explicit(&ex->loop->active, 1, memory_order_release);
     if (config->ended)

@@ -138,8 +138,8 @@ static void part(struct gb_front *f) {
         loop->fronts = f->next;
     if (f->next)
         f->next->prev = f->prev;
-    f->next = loop->buried;
-    loop->buried = f;
+    f->next = loop->ended_fronts;
+    loop->ended_fronts = f;
     atomic_fetch_sub(&loop->load, 1);
 }
 
@@ -312,12 +312,12 @@ void gb_fronts_flush(struct gb_loop *loop) {
     }
 }
 
-void gb_fronts_bury(struct gb_loop *loop) {
+void gb_fronts_free_ended(struct gb_loop *loop) {
     struct gb_front *f;
 
     gb_fronts_flush(loop); /* no front may be listed there */
-    while ((f = loop->buried)) {
-        loop->buried = f->next;
+    while ((f = loop->ended_fronts)) {
+        loop->ended_fronts = f->next;
         free(f->up.bytes);
         free(f->down.bytes);
         free(f);
@@ -379,7 +379,7 @@ static bool begin_handshake(struct gb_front *f) {
 }
 
 /* Handshakes are spread over the loops, and keep them busy for long; requests are better off together. */
-static bool settle(struct gb_front *f) {
+static bool choose_loop(struct gb_front *f) {
     struct gb_http_server *server = f->loop->server;
     struct gb_loop *to = gb_loop_fill(server, GB_LOOP_TOGETHER / server->config.loops);
     struct gb_handoff socket = f->socket;
@@ -412,7 +412,7 @@ static bool shake_hands(struct gb_front *f) {
     }
     atomic_fetch_add(&f->loop->server->tls_handshakes, 1);
     gb_handshake_leave(&f->loop->handshakes, &f->handshake);
-    return settle(f);
+    return choose_loop(f);
 }
 
 static struct gb_tls *new_tls(struct gb_http_server *server, int fd) {
@@ -443,7 +443,7 @@ void gb_front_adopt(struct gb_loop *loop, const struct gb_handoff *handoff) {
     }
     f->loop = loop;
     f->socket = socket;
-    f->socket.squeezed = false; /* that is settled: it may come to another loop */
+    f->socket.squeezed = false; /* its place is certain: it may come to another loop */
     f->pair = -1;
     f->since_ns = gb_clock_ns();
     f->next = loop->fronts;
@@ -559,7 +559,7 @@ void gb_fronts_done(struct gb_loop *loop) {
         if (f->state != ENDED)
             end(f);
     }
-    gb_fronts_bury(loop);
+    gb_fronts_free_ended(loop);
 }
 
 /* --- libmicrohttpd's end ------------------------------------------------------------------------------------------ */

@@ -21,7 +21,7 @@ void gb_fronts_flush(struct gb_loop *loop);
 /* Ends those whose time has ended. Each sweep. */
 void gb_fronts_sweep(struct gb_loop *loop, uint64_t now_ns);
 /* Frees those that have ended; no event names them any more. */
-void gb_fronts_bury(struct gb_loop *loop);
+void gb_fronts_free_ended(struct gb_loop *loop);
 /* All end. */
 void gb_fronts_done(struct gb_loop *loop);
 

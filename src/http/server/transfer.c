@@ -472,7 +472,7 @@ static bool take_head(struct gb_http_transfer *t, struct gb_exchange *ex) {
     return true;
 }
 
-static void take_up(struct gb_transfer_loop *loop, struct gb_http_transfer *t, struct gb_exchange *ex) {
+static void attach_exchange(struct gb_transfer_loop *loop, struct gb_http_transfer *t, struct gb_exchange *ex) {
     struct gb_exchange_loop *exchanges = ex->loop;
 
     t->ex = ex;
@@ -531,18 +531,14 @@ static bool http_transfer_repeat(struct gb_transfer_loop *loop, struct gb_http_t
         gb_exchange_end(ex);
         return false;
     }
-    take_up(loop, t, ex);
+    attach_exchange(loop, t, ex);
     t->state = state_of(ex);
     return true;
 }
 
-/* --- transfer ----------------------------------------------------------------------------------------------------- */
-
-/* After the body the transfer answers, and gives the connection back. */
+/* --- the reply, and the way back ---------------------------------------------------------------------------------- */
 
 #define LINGER_BYTES (256u << 20)
-
-/* --- the handler -------------------------------------------------------------------------------------------------- */
 
 static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, struct gb_http_transfer *t) {
     if (t->ex->phase == GB_PHASE_WAIT)

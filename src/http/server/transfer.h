@@ -77,7 +77,7 @@ struct gb_transfer_loop {
     struct gb_http_transfer *entering; /* given by the thread itself and not visited yet; linked by next */
     uint64_t turn_bytes;               /* moved for one transfer before the others get their turn */
     uint64_t next_tick_ns;
-    bool unsettled; /* the application has put off what the turns so far began; outside an HTTP loop */
+    bool commit_pending; /* the application has put off what the turns so far began; outside an HTTP loop */
     atomic_uint load;
     struct gb_latency_table *latency; /* of the requests that end on its thread; borrowed */
 };
@@ -88,18 +88,17 @@ void gb_http_transfer_link(struct gb_transfer_loop *loop, struct gb_http_transfe
 /* Drops the connection at once. Frees t. */
 void gb_http_transfer_drop(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
-/* The client asks again: its connection goes back to an HTTP loop. Frees t. */
+/* The connection goes back to an HTTP loop: the client asks again, or may ask for something else after its reply, or
+ * has been silent for a moment since. Frees t. */
 void gb_http_transfer_hand_back(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
-/* One transfer on a transfer loop. All on the loop's thread. */
+/* One transfer on a transfer loop. These and what follows: on the loop's thread. */
 
 /* Continues with a transfer as far as it gets without blocking; may free it. */
 void gb_http_transfer_run(struct gb_transfer_loop *loop, struct gb_http_transfer *t);
 
 /* Answers with an error, whatever happened before the reply began. May free t. */
 void gb_http_transfer_fail(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const struct gb_error *err);
-
-/* A transfer receives a body. All on the loop's thread. */
 
 /* Whether there are bytes of its body, while it waits for more. */
 bool gb_http_transfer_has_bytes(const struct gb_http_transfer *t);

@@ -258,7 +258,7 @@ static void turn(struct gb_transfer_loop *loop, int timeout_ms) {
     const struct gb_http_server_config *config = &loop->server->config;
     bool woken = gb_wake_queue_rest(&loop->wake_queue);
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(loop->epoll_fd, events, EVENTS, woken || loop->unsettled ? 0 : timeout_ms);
+    int n = epoll_wait(loop->epoll_fd, events, EVENTS, woken || loop->commit_pending ? 0 : timeout_ms);
     bool had_event = false;
     int i;
 
@@ -275,13 +275,13 @@ static void turn(struct gb_transfer_loop *loop, int timeout_ms) {
     if (woken)
         gb_transfer_loop_woken(loop, had_event);
     gb_transfer_loop_tick(loop);
-    loop->unsettled = config->end_turn && config->end_turn(config->app, n == 0);
+    loop->commit_pending = config->end_turn && config->end_turn(config->app, n == 0);
 }
 
 static void *loop_main(void *arg) {
     struct gb_transfer_loop *loop = arg;
 
-    while (!atomic_load(&loop->server->stopping) || loop->unsettled)
+    while (!atomic_load(&loop->server->stopping) || loop->commit_pending)
         turn(loop, loop->transfers ? (int)(TICK_NS / GB_NS_PER_MS) : -1);
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* What the daemon's options say about the HTTP interface. */
-#ifndef GB_API_LIMITS_H
-#define GB_API_LIMITS_H
+#ifndef GB_API_OPTIONS_H
+#define GB_API_OPTIONS_H
 
 #include <stdbool.h>
 #include <stddef.h>
