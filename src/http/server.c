@@ -76,7 +76,7 @@ static int start_transfer_loops(struct gb_http_server *server, struct gb_error *
         struct gb_transfer_loop *loop = &server->transfer_loops[i];
 
         loop->server = server;
-        loop->hand_back = gb_loop_hand_back;
+        loop->hand_back = gb_conn_hand_back;
         loop->latency = server->latency[config->loops + i];
         if (gb_transfer_loop_start(loop, err) < 0)
             return -1;

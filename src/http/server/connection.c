@@ -1,6 +1,6 @@
 /* The connections of an HTTP loop: how they are accepted, announced by a proxy, begin and end. Each has a place among
  * those of the server, from its accept to its end. The event loop and libmicrohttpd call this, on the loop's thread;
- * gb_loop_hand_back is also called by the threads of transfer loops. */
+ * gb_conn_hand_back is also called by the threads of transfer loops. */
 #include "http/server/connection.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 
 /* --- conn --------------------------------------------------------------------------------------------------------- */
 
-void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff) {
+void gb_conn_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff) {
     /* Our address, because 0.9.75 copies a client's UNIX path past the end of its own buffer (doc/design/data-path.md,
      * trap 15). */
     struct sockaddr addr = {.sa_family = AF_UNIX};
@@ -51,10 +51,10 @@ void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff)
  * closed and its place given back. */
 static void loop_adopt(struct gb_loop *loop, const struct gb_handoff *handoff) {
     atomic_fetch_add(&loop->load, 1);
-    gb_loop_adopt_given(loop, handoff);
+    gb_conn_adopt_given(loop, handoff);
 }
 
-void gb_loop_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff) {
+void gb_conn_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff) {
     struct gb_loop *best = gb_loop_pick(server, own);
 
     if (best == own)
@@ -116,7 +116,7 @@ static void closed(struct gb_loop *loop, struct gb_conn *c) {
     else if (!c->left)
         gb_conn_slot_end(&loop->server->places, c->source);
     gb_quiet_leave(loop, c);
-    gb_conn_forgotten(c);
+    gb_mhd_forgotten(c);
     gb_peer_end(c->peer);
     if (c->prev)
         c->prev->next = c->next;
@@ -146,11 +146,11 @@ void gb_conn_on_completed(void *cls, struct MHD_Connection *mhd, void **con_cls,
     if (!ex || (c && c->left))
         return; /* the transfer loop has it */
     if (c && c->handover) {
-        gb_conn_handover_failed(cls, ex);
+        gb_handover_failed(cls, ex);
         return;
     }
     ex->broken = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
-    gb_loop_request_finished(ex);
+    gb_mhd_request_finished(ex);
 }
 
 /* --- proxy -------------------------------------------------------------------------------------------------------- */

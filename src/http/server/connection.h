@@ -9,11 +9,11 @@
 
 /* [the loop's thread, outside libmicrohttpd's callbacks] The loop takes a socket that gb_loop_give has counted in its
  * load already. If it cannot, the socket is closed and its place given back. */
-void gb_loop_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff);
+void gb_conn_adopt_given(struct gb_loop *loop, const struct gb_handoff *handoff);
 
 /* A gb_hand_back: gives the connection to the least loaded loop; to own if no loop is less loaded. On the thread of
  * own, or with own NULL on any thread. */
-void gb_loop_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
+void gb_conn_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
 
 /* libmicrohttpd's callbacks; cls is the loop. */
 void gb_conn_on_connection(void *cls, struct MHD_Connection *mhd, void **socket_context,

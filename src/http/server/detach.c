@@ -49,7 +49,7 @@ uint64_t gb_mhd_held(const struct gb_exchange *ex) {
     return taken - c->base - c->consumed - header->header_size - ex->body_received;
 }
 
-/* The parts of gb_conn_detach. The facts about the socket, for its way back; fd is -1. */
+/* The parts of gb_detach_to_transfer. The facts about the socket, for its way back; fd is -1. */
 static struct gb_handoff describe(const struct gb_exchange *ex) {
     const union MHD_ConnectionInfo *header = MHD_get_connection_info(ex->conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     const struct gb_conn *c = ex->info;
@@ -143,7 +143,7 @@ static int take_out(struct gb_loop *loop, struct gb_exchange *ex, struct gb_hand
     return 0;
 }
 
-int gb_conn_detach(struct gb_loop *loop, struct gb_exchange *ex) {
+int gb_detach_to_transfer(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_handoff socket;
 
     if (take_out(loop, ex, &socket) < 0)
@@ -155,7 +155,7 @@ int gb_conn_detach(struct gb_loop *loop, struct gb_exchange *ex) {
 /* A dead client is found by unanswered bytes, which the kernel otherwise repeats for a quarter of an hour. */
 #define UNANSWERED_MS 60000
 
-int gb_conn_listen(struct gb_loop *loop, struct gb_exchange *ex) {
+int gb_detach_to_feed(struct gb_loop *loop, struct gb_exchange *ex) {
     size_t len = ex->resp.body_len + GB_HTTP_RESPONSE_TEXT_SIZE + GB_HEAD_OWN_SIZE;
     unsigned unanswered = UNANSWERED_MS;
     struct gb_feed_listener *l = ex->resp.listener;
@@ -277,7 +277,7 @@ static struct gb_handover *new_handover(struct gb_exchange *ex, int *ret_stand_i
     return h;
 }
 
-int gb_conn_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
+int gb_handover_begin(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_conn *c = ex->info;
     int stand_in;
 
@@ -305,7 +305,7 @@ int gb_conn_hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     return -1;
 }
 
-void gb_conn_handover_failed(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_handover_failed(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
     gb_error_set(&err, GB_ERR_HEADERS_TOO_LARGE, "the header leaves no room for reading the body");

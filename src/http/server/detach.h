@@ -5,9 +5,9 @@
 #include "http/server/loop.h"
 
 /* Moves the connection to a transfer loop. 0, or -1 and everything stays as it was. */
-int gb_conn_detach(struct gb_loop *loop, struct gb_exchange *ex);
+int gb_detach_to_transfer(struct gb_loop *loop, struct gb_exchange *ex);
 /* The connection goes to the feed, and the request has ended. 0, or -1 and everything stays as it was. */
-int gb_conn_listen(struct gb_loop *loop, struct gb_exchange *ex);
+int gb_detach_to_feed(struct gb_loop *loop, struct gb_exchange *ex);
 
 /* Bytes that libmicrohttpd may have read beyond the current request; 0 proves that it has read no such byte. */
 uint64_t gb_mhd_held(const struct gb_exchange *ex);
@@ -23,8 +23,8 @@ void gb_handover_done(struct gb_loop *loop);
 
 /* Moves the connection and those bytes to a transfer loop. From a request's first callback; libmicrohttpd has to run
  * once more for it. 0, or -1 and everything stays as it was. */
-int gb_conn_hand_over(struct gb_loop *loop, struct gb_exchange *ex);
+int gb_handover_begin(struct gb_loop *loop, struct gb_exchange *ex);
 /* libmicrohttpd has ended the connection instead: the transfer loop gets it without those bytes, and answers. */
-void gb_conn_handover_failed(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_handover_failed(struct gb_loop *loop, struct gb_exchange *ex);
 
 #endif

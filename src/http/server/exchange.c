@@ -20,6 +20,7 @@
 #include "http/http.h"
 #include "http/message/response.h"
 #include "http/message/router.h"
+#include "http/server/bound.h"
 #include "http/server/state.h"
 #include "http/tls/tls.h"
 
@@ -87,7 +88,7 @@ static bool refuse_greedy(struct gb_exchange *ex, size_t bytes, uint64_t used, u
         return false;
     atomic_fetch_add_explicit(&ex->server->replies_refused, 1, memory_order_relaxed);
     reply_release(ex);
-    gb_exchange_refuse_reply(ex, share / 2, &err);
+    gb_bound_refuse_reply(ex, share / 2, &err);
     gb_http_response_done(&ex->resp);
     gb_exchange_fail(ex, &err);
     return true;
@@ -96,7 +97,7 @@ static bool refuse_greedy(struct gb_exchange *ex, size_t bytes, uint64_t used, u
 /* A reply that is alone may be larger than the limit: otherwise it would never be sent. */
 bool gb_reply_charge(struct gb_exchange *ex, size_t bytes) {
     bool is_long = bytes > GB_LONG_REPLY && !ex->resp.is_vital;
-    struct gb_client *payer = gb_exchange_payer(ex);
+    struct gb_client *payer = gb_bound_payer(ex);
     uint64_t own = payer ? atomic_fetch_add(&payer->replies, bytes) : 0;
     uint64_t used = atomic_fetch_add_explicit(&ex->server->reply_memory[is_long], bytes, memory_order_relaxed);
     uint64_t share = share_of(ex->server, is_long) - kept_of(ex, is_long);
@@ -164,10 +165,6 @@ int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *e
 }
 
 /* --- exchange ----------------------------------------------------------------------------------------------------- */
-
-struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
-    return (struct gb_exchange *)request;
-}
 
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target) {
     /* Not zeroed as a whole: the arrays are large, and their counts say what is filled. */
@@ -253,7 +250,7 @@ void gb_exchange_end(struct gb_exchange *ex) {
     ex->req.sink = NULL;
     gb_http_response_done(&ex->resp);
     reply_release(ex);
-    gb_exchange_leave_client(ex);
+    gb_bound_leave(ex);
     free(ex->gathered);
     ex->gathered = NULL;
     free(ex->early);
@@ -295,13 +292,13 @@ void gb_exchange_fail(struct gb_exchange *ex, const struct gb_error *err) {
     gb_response_drop_listener(&ex->resp);
     if (config->explain)
         config->explain(config->app, &ex->req, &ex->err, &ex->resp);
-    gb_exchange_explain(ex);
+    gb_bound_explain(ex);
     gb_http_problem(&ex->resp, &ex->req, &ex->err);
     ex->phase = GB_PHASE_REPLY;
 }
 
 void gb_exchange_answer(struct gb_exchange *ex) {
-    gb_exchange_advertise(ex);
+    gb_bound_advertise(ex);
     ex->phase = GB_PHASE_REPLY;
 }
 
@@ -316,7 +313,7 @@ static void apply_step(struct gb_exchange *ex, enum gb_step step, struct gb_erro
 
     switch (step) {
     case GB_STEP_REPLY:
-        gb_exchange_advertise(ex);
+        gb_bound_advertise(ex);
         ex->phase = wants_gathering(ex) ? GB_PHASE_GATHER : GB_PHASE_REPLY;
         return;
     case GB_STEP_WAIT:
@@ -324,7 +321,7 @@ static void apply_step(struct gb_exchange *ex, enum gb_step step, struct gb_erro
             gb_error_set(err, GB_ERR_TIMED_OUT, "the work did not finish in the permitted time");
             break;
         }
-        if (ex->req.park && gb_exchange_may_wait(ex, err) < 0)
+        if (ex->req.park && gb_bound_may_wait(ex, err) < 0)
             break;
         longest = gb_clock_ns() + ex->server->config.wait_max_s * GB_NS_PER_S;
         if (ex->req.deadline_ns == 0 || ex->req.deadline_ns > longest)

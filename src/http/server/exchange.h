@@ -105,7 +105,9 @@ struct gb_exchange {
     struct gb_http_transfer *transfer; /* on a transfer loop */
 };
 
-struct gb_exchange *gb_exchange_of(struct gb_http_request *request);
+static inline struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
+    return (struct gb_exchange *)request;
+}
 
 /* target: as received; copied. NULL: it is set later. Returns NULL if memory is exhausted. */
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "http/http.h"
+#include "http/server/bound.h"
 #include "http/server/state.h"
 #include "http/tls/tls.h"
 
@@ -578,7 +579,7 @@ void gb_feed_listener_free(struct gb_feed_listener *l) {
         gb_http_frame_unref(l->hold[--l->held]);
     gb_peer_end(l->peer);
     gb_source_end(l->source);
-    gb_http_listener_ended(l->client);
+    gb_bound_listener_ended(l->client);
     if (l->tls)
         gb_tls_end(l->tls);
     gb_tls_free(l->tls);
@@ -607,7 +608,7 @@ int gb_http_response_listen(struct gb_http_request *request, struct gb_http_resp
     if (!feed)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "this server has no feed");
     l = gb_feed_listener_new(&feed->count, feed->config.listeners_max, err);
-    if (!l || gb_http_listener_opens(request, &l->client, err) < 0 ||
+    if (!l || gb_bound_listener_opens(request, &l->client, err) < 0 ||
         (!request->local && take_remote(feed, l, err) < 0)) {
         gb_feed_listener_free(l);
         return -1;

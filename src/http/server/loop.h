@@ -1,5 +1,5 @@
 /* An HTTP loop and what it has: sockets on their way to it, connections (`gb_conn`), handshakes, quiet connections, and
- * refusals. loop.c hands out connections. event_loop.c has the thread: `gb_loop_init`, `_start`, `_join`, `_done`. */
+ * refusals. balance.c hands out connections. loop.c has the thread: `gb_loop_init`, `_start`, `_join`, `_done`. */
 #ifndef GB_HTTP_SERVER_LOOP_H
 #define GB_HTTP_SERVER_LOOP_H
 
@@ -130,7 +130,7 @@ struct gb_conn {
     struct gb_progress progress; /* of that reply, or of its bytes in the kernel's queue */
     bool read_all;               /* idle, and the client has taken all replies */
     unsigned fruitless;          /* callbacks since the last sweep that had nothing to do */
-    bool suspect;                /* it may be the one for which the loop turns, see event_loop.c */
+    bool suspect;                /* it may be the one for which the loop turns, see loop.c */
 };
 
 struct gb_loop {

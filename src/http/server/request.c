@@ -16,6 +16,7 @@
 #include "http/message/fields.h"
 #include "http/message/request.h"
 #include "http/message/response.h"
+#include "http/server/bound.h"
 #include "http/server/detach.h"
 #include "http/server/exchange.h"
 #include "http/server/loop.h"
@@ -226,10 +227,10 @@ static int find_route(struct gb_exchange *ex, struct gb_error *err) {
     snprintf(allow, sizeof(allow), "%s, %s", others, gb_http_method_name(GB_HTTP_OPTIONS));
     if (others[0] && ex->req.method == GB_HTTP_OPTIONS) {
         *err = (struct gb_error)GB_ERROR_INIT;
-        gb_exchange_refused(ex, err); /* it counts for its client, as what is refused does */
+        gb_bound_refused(ex, err); /* it counts for its client, as what is refused does */
         return err->code == GB_OK ? answer_options(ex, allow, err) : -1;
     }
-    gb_exchange_refused(ex, err);
+    gb_bound_refused(ex, err);
     if (others[0] && err->code != GB_ERR_TOO_MANY_REQUESTS)
         gb_http_response_header(&ex->resp, NULL, "Allow", "%s", allow);
     return -1;
@@ -255,7 +256,7 @@ static int read_head(struct gb_exchange *ex, const char *method, const char *url
         return malformed(err);
     ex->head_at = head.at ? head.begin : NULL;
     gb_request_take_id(&ex->req);
-    gb_exchange_resolve(ex);
+    gb_bound_resolve(ex);
     return gb_request_check(&ex->req, &ex->server->rules, err);
 }
 
@@ -283,7 +284,7 @@ static void begin(struct gb_exchange *ex, const char *method, const char *url, c
     if (read_head(ex, method, url, version, &err) < 0) {
         ex->close = true;
         ex->unframed = true;
-        gb_exchange_refused(ex, &err);
+        gb_bound_refused(ex, &err);
         gb_exchange_fail(ex, &err);
         return;
     }
@@ -524,7 +525,7 @@ static int leave(struct gb_loop *loop, struct gb_exchange *ex) {
 
     unlist(loop, ex);
     expect_more(ex);
-    if ((ex->resp.listener ? gb_conn_listen(loop, ex) : gb_conn_detach(loop, ex)) < 0)
+    if ((ex->resp.listener ? gb_detach_to_feed(loop, ex) : gb_detach_to_transfer(loop, ex)) < 0)
         return -1;
     if (was_suspended)
         atomic_fetch_sub(&loop->server->suspended, 1);
@@ -552,7 +553,7 @@ static struct gb_conn *conn_of(struct MHD_Connection *connection) {
 }
 
 /* libmicrohttpd silently forgets a request if it has no room for the query parameters. So the query is cut from its
- * copy of the line, because message/request.c reads our copy. gb_conn_forgotten ends requests that it forgets all the
+ * copy of the line, because message/request.c reads our copy. gb_mhd_forgotten ends requests that it forgets all the
  * same. */
 void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connection) {
     struct gb_conn *c = conn_of(connection);
@@ -561,7 +562,7 @@ void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connectio
 
     if (!c)
         return NULL;
-    gb_conn_forgotten(c);
+    gb_mhd_forgotten(c);
     loop->progress++;
     c->begun = gb_exchange_new(loop->server, uri ? uri : "");
     if (query && query[1] != '\0')
@@ -569,13 +570,13 @@ void *gb_mhd_on_uri(void *cls, const char *uri, struct MHD_Connection *connectio
     return c->begun;
 }
 
-void gb_conn_forgotten(struct gb_conn *c) {
+void gb_mhd_forgotten(struct gb_conn *c) {
     if (c->begun)
         gb_exchange_end(c->begun);
     c->begun = NULL;
 }
 
-void gb_loop_request_finished(struct gb_exchange *ex) {
+void gb_mhd_request_finished(struct gb_exchange *ex) {
     struct gb_conn *c = ex->info;
 
     if (c) {
@@ -718,7 +719,7 @@ static void attach_request(struct gb_loop *loop, struct gb_conn *c, struct gb_ex
 static enum MHD_Result hand_over(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_conn_hand_over(loop, ex) == 0)
+    if (gb_handover_begin(loop, ex) == 0)
         return MHD_YES;
     gb_error_set(&err, GB_ERR_SATURATED, "no file descriptor is free to receive the body with; try again");
     ex->close = true;
@@ -871,7 +872,7 @@ void gb_mhd_on_error(struct gb_loop *loop) {
     ex->close = true;
     ex->req.from = c->from;
     find_reason(ex, &err);
-    gb_exchange_refused(ex, &err);
+    gb_bound_refused(ex, &err);
     gb_exchange_fail(ex, &err);
     if (leave(loop, ex) < 0)
         shutdown(c->fd, SHUT_RDWR);
@@ -879,7 +880,7 @@ void gb_mhd_on_error(struct gb_loop *loop) {
 
 /* --- outside the callbacks ---------------------------------------------------------------------------------------- */
 
-void gb_loop_request_woken(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_mhd_request_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     if (ex->req.detached) {
         gb_detached_woken(&loop->exchanges, ex);
         return;
@@ -896,7 +897,7 @@ void gb_loop_request_woken(struct gb_loop *loop, struct gb_exchange *ex) {
     resume(loop, ex);
 }
 
-void gb_loop_request_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_mhd_request_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
     struct gb_error err = GB_ERROR_INIT;
 
     ex->req.timed_out = true;
@@ -912,23 +913,23 @@ void gb_loop_request_timed_out(struct gb_loop *loop, struct gb_exchange *ex) {
     resume(loop, ex);
 }
 
-void gb_loop_request_answer_early(struct gb_loop *loop, struct gb_exchange *ex) {
+void gb_mhd_request_answer_early(struct gb_loop *loop, struct gb_exchange *ex) {
     ex->phase = GB_PHASE_REPLY;
     ex->close = true;
     if (leave(loop, ex) < 0)
         shutdown(ex->info->fd, SHUT_RDWR);
 }
 
-void gb_loop_request_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+void gb_mhd_request_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
     gb_http_response_done(&ex->resp); /* its headers belong to another answer */
     gb_exchange_fail(ex, err);
-    gb_loop_request_answer_early(loop, ex);
+    gb_mhd_request_answer_early(loop, ex);
 }
 
-void gb_loop_request_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
+void gb_mhd_request_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err) {
     switch (ex->phase) {
     case GB_PHASE_BODY:
-        gb_loop_request_drop(loop, ex, err);
+        gb_mhd_request_drop(loop, ex, err);
         break;
     case GB_PHASE_WAIT:
     case GB_PHASE_GATHER:

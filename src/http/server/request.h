@@ -13,18 +13,18 @@ int gb_mhd_on_request(void *cls, struct MHD_Connection *connection, const char *
 void gb_mhd_on_error(struct gb_loop *loop);
 
 /* The connection ends, or has a next request: ends one that libmicrohttpd has forgotten. */
-void gb_conn_forgotten(struct gb_conn *c);
+void gb_mhd_forgotten(struct gb_conn *c);
 /* The request has ended, answered or not. */
-void gb_loop_request_finished(struct gb_exchange *ex);
+void gb_mhd_request_finished(struct gb_exchange *ex);
 
 /* What became due outside a callback: a wake, a deadline, a stalled body. */
-void gb_loop_request_woken(struct gb_loop *loop, struct gb_exchange *ex);
-void gb_loop_request_timed_out(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_mhd_request_woken(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_mhd_request_timed_out(struct gb_loop *loop, struct gb_exchange *ex);
 /* Its caller is no longer in force. */
-void gb_loop_request_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
+void gb_mhd_request_revoked(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 /* Its answer is known, and the rest of its body does not come. */
-void gb_loop_request_answer_early(struct gb_loop *loop, struct gb_exchange *ex);
-void gb_loop_request_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
+void gb_mhd_request_answer_early(struct gb_loop *loop, struct gb_exchange *ex);
+void gb_mhd_request_drop(struct gb_loop *loop, struct gb_exchange *ex, const struct gb_error *err);
 
 /* Checks that libmicrohttpd has read the header in its buffer as it was sent. Besides request.c, the fuzzer of heads
  * (tests/fuzz/fuzz_head.c) calls these. */

@@ -1,5 +1,4 @@
-/* The server as its loops share it: places of connections, latency by route, the peers of UNIX sockets, and the clients
- * that requests count for.
+/* The server as its loops share it: places of connections, latency by route, and the peers of UNIX sockets.
  *
  * Places: a share of all is kept for UNIX sockets, so that no number of TCP connections shuts out the clients of this
  * machine. A connection over TCP carries the record of its address from accept to its end, through libmicrohttpd,
@@ -19,9 +18,9 @@
 #include "http/limits/limits.h"
 #include "http/message/request.h"
 #include "http/message/router.h"
-#include "http/server/exchange.h"
 #include "http/server/mailbox.h"
 
+struct gb_exchange;
 struct sockaddr;
 struct gb_source; /* an address, and how many connections it has */
 
@@ -207,36 +206,5 @@ int gb_peer_send(int sock, struct gb_http_response *response);
 int gb_peer_hand(int sock, const int *fds, unsigned count);
 
 void gb_peers_event(struct gb_http_server *server);
-
-/* A request and the bounds of its client. http.h has what the application calls. */
-
-/* Behind a trusted proxy, the request's address becomes the client's; one that came over a UNIX socket is then no local
- * one any more. When from, local and peer are those of the connection, and before the header is checked. */
-void gb_exchange_resolve(struct gb_exchange *ex);
-
-/* The request was refused with *err before it could be authorized: it counts for its address. *err becomes
- * TOO_MANY_REQUESTS if that has no more. */
-void gb_exchange_refused(struct gb_exchange *ex, struct gb_error *err);
-
-/* The request may wait for long. Returns 0, or -1 with TOO_MANY_REQUESTS. Once is enough; ends with the request. */
-int gb_exchange_may_wait(struct gb_exchange *ex, struct gb_error *err);
-
-/* The client's connection becomes a listener. *ret: for gb_http_listener_ended, NULL if it has no bound. Returns 0, or
- * -1 with TOO_MANY_REQUESTS. */
-int gb_http_listener_opens(struct gb_http_request *request, struct gb_client **ret, struct gb_error *err);
-void gb_http_listener_ended(struct gb_client *client); /* [any thread] NULL is accepted */
-
-/* The response is the problem of ex->err: adds what is known of the bound. */
-void gb_exchange_explain(struct gb_exchange *ex);
-/* The response is a good one: adds what is left, if the client has a bound. */
-void gb_exchange_advertise(struct gb_exchange *ex);
-
-/* Gives the client back. */
-void gb_exchange_leave_client(struct gb_exchange *ex);
-
-/* Whose share of the memory of replies it takes: NULL is a client without one. The reference is the exchange's. */
-struct gb_client *gb_exchange_payer(struct gb_exchange *ex);
-/* The client has as much of that memory as it may. Returns -1 with TOO_MANY_REQUESTS. */
-int gb_exchange_refuse_reply(struct gb_exchange *ex, uint64_t permitted, struct gb_error *err);
 
 #endif

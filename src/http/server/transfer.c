@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "http/message/request.h"
 #include "http/message/response.h"
+#include "http/server/bound.h"
 #include "http/server/exchange.h"
 #include "http/server/state.h"
 #include "http/tls/tls.h"
@@ -491,7 +492,7 @@ static void attach_exchange(struct gb_transfer_loop *loop, struct gb_http_transf
     ex->req.certificate = gb_server_certificate(loop->server, t->from.tls);
     ex->req.peer = ex->peer ? &ex->peer->seen : NULL;
     gb_request_take_id(&ex->req);
-    gb_exchange_resolve(ex);
+    gb_bound_resolve(ex);
     gb_exchange_open(ex);
     if (ex->phase == GB_PHASE_HEAD)
         gb_exchange_step(ex, ex->req.route->handler);

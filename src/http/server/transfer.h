@@ -2,13 +2,9 @@
 #ifndef GB_HTTP_SERVER_TRANSFER_H
 #define GB_HTTP_SERVER_TRANSFER_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "http/message/response.h"
 #include "http/server/exchange.h"
-#include "http/server/mailbox.h"
-#include "http/server/state.h"
+#include "http/server/transfer_loop.h"
 
 enum gb_http_transfer_state {
     GB_HTTP_TRANSFER_CONTINUE, /* "100 Continue" is to be sent */
@@ -56,30 +52,6 @@ struct gb_http_transfer {
     uint64_t moved_ns;
     struct gb_progress progress; /* of the reply, or of what it left in the kernel */
     uint64_t lingered;
-};
-
-/* Takes a connection back to an HTTP loop. own: the loop on whose thread it is called, or NULL. */
-typedef void gb_hand_back(struct gb_http_server *server, struct gb_loop *own, const struct gb_handoff *handoff);
-
-/* Moves transfers: with a thread of its own for large bodies, or inside an HTTP loop's thread for those that end in
- * well under a millisecond. */
-struct gb_transfer_loop {
-    struct gb_http_server *server;
-    struct gb_loop *loop; /* inside whose thread it runs; NULL: it has its own */
-    gb_hand_back *hand_back;
-    /* Whether a request with that many bytes had better go to another loop; NULL outside an HTTP loop. */
-    bool (*crowded)(struct gb_loop *loop, uint64_t bytes);
-    pthread_t thread;
-    bool started;
-    int epoll_fd;
-    struct gb_wake_queue wake_queue;
-    struct gb_http_transfer *transfers;
-    struct gb_http_transfer *entering; /* given by the thread itself and not visited yet; linked by next */
-    uint64_t turn_bytes;               /* moved for one transfer before the others get their turn */
-    uint64_t next_tick_ns;
-    bool commit_pending; /* the application has put off what the turns so far began; outside an HTTP loop */
-    atomic_uint load;
-    struct gb_latency_table *latency; /* of the requests that end on its thread; borrowed */
 };
 
 /* Lists t among the loop's transfers. */
