@@ -1,5 +1,5 @@
 /* The server as its loops share it: configuration, counters, places of connections, the histogram of latencies, and
- * the peer of each connection: credentials of its process, and the watch for its end. bound.c has the limits of clients. */
+ * the peer of each connection: credentials of its process, and the watch for its end. bound.c has the limits. */
 #include "http/server/state.h"
 
 #include <errno.h>
