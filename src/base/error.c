@@ -54,10 +54,10 @@ void gb_error_append(struct gb_error *err, enum gb_code code, const char *text) 
 }
 
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call) {
-    gb_error_native_told(err, domain, number, name, call, NULL);
+    gb_error_native_text(err, domain, number, name, call, NULL);
 }
 
-void gb_error_native_told(struct gb_error *err, const char *domain, int number, const char *name, const char *call,
+void gb_error_native_text(struct gb_error *err, const char *domain, int number, const char *name, const char *call,
                           const char *text) {
     if (!err || err->native_domain[0] != '\0')
         return;

@@ -49,7 +49,7 @@ void gb_error_append(struct gb_error *err, enum gb_code code, const char *text);
 void gb_error_native(struct gb_error *err, const char *domain, int number, const char *name, const char *call);
 
 /* The same with the native layer's words for the number, which are not copied. text may be NULL. */
-void gb_error_native_told(struct gb_error *err, const char *domain, int number, const char *name, const char *call,
+void gb_error_native_text(struct gb_error *err, const char *domain, int number, const char *name, const char *call,
                           const char *text);
 
 /* Sets code and detail with errno's number and name. Returns -1. */

@@ -67,7 +67,8 @@ struct gb_audit_queue {
 /* Copies the record, but for static texts. False: it would take more than max bytes, or memory is exhausted. */
 bool gb_audit_queue_put(struct gb_audit_queue *queue, const struct gb_audit_rec *rec, size_t max);
 
-/* Reads the record at *at (0: the first) and moves *at behind it. The texts stay in the queue. False: there is none. */
+/* Reads the record at *at (0: the first) and moves *at behind it. The texts stay in the queue. False: there is no
+ * further record. */
 bool gb_audit_queue_next(const struct gb_audit_queue *queue, size_t *at, struct gb_audit_rec *ret);
 
 /* Empties it, and gives much memory back. */

@@ -46,7 +46,7 @@ struct gb_history_key {
 /* One look. Counters: the increase since the look before. */
 struct gb_history_sample {
     struct gb_history_key key;
-    char session[GB_NAME_MAX + 1]; /* names for people; "" where there is none */
+    char session[GB_NAME_MAX + 1]; /* names for people; "" if the object has no name */
     char name[GB_NAME_MAX + 1];    /* of a pool */
     int device;                    /* index; -1: none */
     char device_uuid[GB_UUID_TEXT_SIZE];
@@ -170,7 +170,7 @@ enum gb_failed {
 /* Whether that is a reason for it. */
 bool gb_failure_may(enum gb_failure why, enum gb_failed what);
 
-/* The reason that the code stands for; `other` where it is none of them. */
+/* The reason that the code stands for; `other` if it has no reason of its own. */
 enum gb_failure gb_failure_of(enum gb_code code, enum gb_failed what);
 
 /* How often it failed so. 0 where it cannot. */

@@ -225,7 +225,7 @@ struct gb_health {
     uint32_t reasons; /* 1u << enum gb_clock_reason */
     bool has_processes;
     unsigned process_count;  /* of those below */
-    unsigned processes_more; /* and so many that found no room */
+    unsigned processes_more; /* others, which found no room in processes */
     struct gb_health_process processes[GB_HEALTH_PROCESSES];
 };
 

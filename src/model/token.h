@@ -47,15 +47,15 @@ bool gb_scopes_include(unsigned scopes, enum gb_scope scope);
 struct gb_token_rec {
     int64_t id;          /* never given twice; below 0: the token is of a file */
     struct gb_name name; /* for people */
-    char sha256_hex[65]; /* of the secret, which is never stored; "": there is none, and the subject stands for it */
+    char sha256_hex[65]; /* of the secret, which is never stored; "": it has no secret, and the subject stands for it */
     unsigned scopes;     /* what it permits */
     char session[GB_NAME_MAX + 1]; /* only this session; "" for all */
     char prefix[GB_NAME_MAX + 1];  /* only buffers whose names begin with it; "" for all */
     char subject[GB_SUBJECT_SIZE]; /* of the client's certificate that is as good as the secret; "": of none */
     int64_t created_at_us;
     int64_t expires_at_us;              /* 0: never */
-    char old_sha256_hex[65];            /* of the secret before the last rotation; "": there is none */
-    int64_t old_until_us;               /* so long that one is good */
+    char old_sha256_hex[65];            /* of the secret before the last rotation; "": no such secret */
+    int64_t old_until_us;               /* that one is valid until then */
     int64_t used_at_us;                 /* 0: never */
     char used_from[GB_TOKEN_FROM_SIZE]; /* the address; "": a UNIX socket */
 };

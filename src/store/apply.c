@@ -383,7 +383,7 @@ void gb_fence_mend(struct gb_fence *fence, struct gb_apply *apply) {
  * SQLITE_FULL, or SQLITE_IOERR_WRITE where a quota leaves no room. Other errors of kind SQLITE_IOERR may come after the
  * last frame, from the sync of the log or from its index. Frames of a transaction that no fence has written over could
  * complete those of the same change tried again. */
-static bool in_doubt(struct gb_fence *fence, const struct gb_error *failure) {
+static bool is_unknown(struct gb_fence *fence, const struct gb_error *failure) {
     if (trouble_of(fence).code != GB_OK)
         return true;
     return (failure->native_code & 0xff) == SQLITE_IOERR &&
@@ -394,7 +394,7 @@ void gb_fence_raise(struct gb_fence *fence, struct gb_apply *apply, struct gb_er
     struct gb_error unknown = GB_ERROR_INIT;
     struct gb_error why = GB_ERROR_INIT;
 
-    if (!in_doubt(fence, failure))
+    if (!is_unknown(fence, failure))
         return;
     if (gb_fence_commit_page(apply, &why) == 0) {
         gb_fence_mend(fence, apply);
@@ -409,7 +409,7 @@ void gb_fence_raise(struct gb_fence *fence, struct gb_apply *apply, struct gb_er
     *failure = unknown;
 }
 
-void gb_fence_doubt(struct gb_fence *fence, const struct gb_error *failure) {
+void gb_fence_sync_failed(struct gb_fence *fence, const struct gb_error *failure) {
     if (failure->native_code == SQLITE_IOERR_FSYNC)
         set_trouble(fence, failure);
 }

@@ -167,7 +167,7 @@ void gb_fence_raise(struct gb_fence *fence, struct gb_apply *apply, struct gb_er
 
 /* A checkpoint, or a commit of no change, failed. If that was a sync of the log, durable changes are refused until the
  * log is mended. */
-void gb_fence_doubt(struct gb_fence *fence, const struct gb_error *failure);
+void gb_fence_sync_failed(struct gb_fence *fence, const struct gb_error *failure);
 
 /* Begins the log again. Waits for the disk, but for no other process. */
 void gb_fence_mend(struct gb_fence *fence, struct gb_apply *apply);

@@ -130,8 +130,8 @@ struct gb_audit_log {
     int64_t last_id; /* below first_id: there is no row */
     struct gb_audit_queue batch;
     size_t batch_at;
-    uint64_t missing; /* records that are not in the table, and no gap tells of them yet */
-    bool killed;      /* the daemon before did not stop in order, and no gap tells of it yet */
+    uint64_t missing; /* records that are not in the table, and no gap reports them yet */
+    bool killed;      /* the daemon before did not stop in order, and no gap reports it yet */
     uint64_t look_ns;
 
     pthread_mutex_t lock; /* for all below; a leaf */

@@ -140,7 +140,7 @@ static void checkpoint(struct gb_committer *m) {
     if (r == SQLITE_OK)
         return;
     gb_db_fail(m->apply.db, r, "sqlite3_wal_checkpoint_v2", GB_ERR_STORE_FAILED, &err);
-    gb_fence_doubt(&m->fence, &err);
+    gb_fence_sync_failed(&m->fence, &err);
 }
 
 /* A log that lies beside another database would be taken for that one's at the next start, and a database without its
@@ -479,19 +479,19 @@ static bool committer_run(struct gb_committer *m, struct gb_change *first, bool 
     uint64_t began_ns = gb_clock_ns();
     struct gb_change *next;
     struct gb_change *c;
-    bool settled = false;
+    bool committed = false;
 
     for (c = first; c && !gb_change_writes(c); c = c->next)
         ;
     if (c && (c->next || !patient) && can_share(m, c)) {
-        settled = transact(m, c, NULL, patient, &err) == 0;
-        if (!settled && !patient)
+        committed = transact(m, c, NULL, patient, &err) == 0;
+        if (!committed && !patient)
             return false;
     }
     count_waits(m, first, began_ns);
     /* While another process keeps the database locked, each change alone would wait as long again. */
-    if (settled || locked_by_another(&err)) {
-        finish_all(m, first, settled ? NULL : &err);
+    if (committed || locked_by_another(&err)) {
+        finish_all(m, first, committed ? NULL : &err);
         return true;
     }
     for (c = first; c; c = next) {
@@ -526,7 +526,7 @@ static void note_log(struct gb_committer *m, int result, const struct gb_error *
         return;
     note_outcome(m, result < 0 ? err : NULL);
     if (result < 0)
-        gb_fence_doubt(&m->fence, err);
+        gb_fence_sync_failed(&m->fence, err);
 }
 
 /* Writes the notices and the records of the audit that are due, or all that wait. */

@@ -50,7 +50,7 @@ static int path_checkpoint(const struct gb_http_request *request, enum gb_scope 
 }
 
 static void put_damage(struct gb_json_writer *out, struct gb_core *core, const struct gb_checkpoint_view *view) {
-    struct gb_checkpoint_damage damages[GB_SWEEP_TOLD];
+    struct gb_checkpoint_damage damages[GB_SWEEP_LISTED];
     size_t count = view->damaged_files > 0 ? gb_checkpoint_damages(core, &view->name, damages) : 0;
     size_t i;
 
@@ -75,14 +75,15 @@ static void put_members(struct gb_json_writer *out, struct gb_core *core, const 
     put_damage(out, core, view);
 }
 
-static void put_told(struct gb_json_writer *out, const char *key, const struct gb_sweep_skip *tell, size_t told) {
+static void put_listed(struct gb_json_writer *out, const char *key, const struct gb_sweep_skip *listed,
+                       size_t listed_count) {
     size_t i;
 
     gb_json_open(out, key, '[');
-    for (i = 0; i < told; i++) {
+    for (i = 0; i < listed_count; i++) {
         gb_json_open(out, NULL, '{');
-        gb_json_put_string(out, "buffer", tell[i].name.s);
-        gb_json_put_string(out, "code", gb_code_slug(tell[i].code));
+        gb_json_put_string(out, "buffer", listed[i].name.s);
+        gb_json_put_string(out, "code", gb_code_slug(listed[i].code));
         gb_json_close(out, '}');
     }
     gb_json_close(out, ']');
@@ -239,7 +240,7 @@ static enum gb_step reply_created(struct gb_http_request *request, const void *r
     gb_json_put_u64(&out, "linked_bytes", call->linked_bytes);
     gb_json_put_u64(&out, "written_bytes", call->written_bytes);
     gb_json_put_u64(&out, "skipped_buffers", call->skipped);
-    put_told(&out, "skipped", call->tell, call->told);
+    put_listed(&out, "skipped", call->listed, call->listed_count);
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 201, response, err);
 }
@@ -288,12 +289,12 @@ static enum gb_step reply_verified(struct gb_http_request *request, const void *
     gb_json_put_u64(&out, "bytes", call->bytes);
     gb_json_put_u64(&out, "damaged_buffers", call->damaged);
     gb_json_open(&out, "damaged", '[');
-    for (i = 0; i < call->told; i++) {
+    for (i = 0; i < call->listed_count; i++) {
         gb_manifest_file(call->files[i], file);
         gb_json_open(&out, NULL, '{');
-        gb_json_put_string(&out, "buffer", call->tell[i].name.s);
+        gb_json_put_string(&out, "buffer", call->listed[i].name.s);
         gb_json_put_string(&out, "file", file);
-        gb_json_put_string(&out, "code", gb_code_slug(call->tell[i].code));
+        gb_json_put_string(&out, "code", gb_code_slug(call->listed[i].code));
         gb_json_close(&out, '}');
     }
     gb_json_close(&out, ']');
@@ -361,7 +362,7 @@ static enum gb_step reply_restored(struct gb_http_request *request, const void *
     gb_json_put_u64(&out, "replaced", call->replaced);
     gb_json_put_u64(&out, "loaded", call->loaded);
     gb_json_put_u64(&out, "skipped_buffers", call->skipped);
-    put_told(&out, "skipped", call->tell, call->told);
+    put_listed(&out, "skipped", call->listed, call->listed_count);
     gb_json_close(&out, '}');
     return gb_reply_json(&out, 200, response, err);
 }

@@ -127,10 +127,10 @@ static enum gb_step reply_sweep(struct gb_http_request *request, const void *res
     gb_json_put_u64(&out, "bytes", call->bytes);
     gb_json_put_u64(&out, "skipped_buffers", call->skipped);
     gb_json_open(&out, "skipped", '[');
-    for (i = 0; i < call->told; i++) {
+    for (i = 0; i < call->listed_count; i++) {
         gb_json_open(&out, NULL, '{');
-        gb_json_put_string(&out, "buffer", call->tell[i].name.s);
-        gb_json_put_string(&out, "code", gb_code_slug(call->tell[i].code));
+        gb_json_put_string(&out, "buffer", call->listed[i].name.s);
+        gb_json_put_string(&out, "code", gb_code_slug(call->listed[i].code));
         gb_json_close(&out, '}');
     }
     gb_json_close(&out, ']');
@@ -266,12 +266,12 @@ static enum gb_step reply_scrubbed(struct gb_http_request *request, const void *
     gb_json_put_time(&out, "began", call->pass.began_us);
     put_pass(&out, &call->pass);
     gb_json_open(&out, "found", '[');
-    for (i = 0; i < call->told; i++) {
+    for (i = 0; i < call->listed_count; i++) {
         gb_json_open(&out, NULL, '{');
-        gb_json_put_string(&out, "session", call->tell[i].session.s);
-        gb_json_put_string(&out, "buffer", call->tell[i].buffer.s);
-        gb_json_put_string(&out, "code", gb_code_slug(call->tell[i].code));
-        gb_json_put_bool(&out, "healed", call->tell[i].healed);
+        gb_json_put_string(&out, "session", call->listed[i].session.s);
+        gb_json_put_string(&out, "buffer", call->listed[i].buffer.s);
+        gb_json_put_string(&out, "code", gb_code_slug(call->listed[i].code));
+        gb_json_put_bool(&out, "healed", call->listed[i].healed);
         gb_json_close(&out, '}');
     }
     gb_json_close(&out, ']');

@@ -641,7 +641,7 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
 static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
 
-    gb_upload_group_blame(s->group, sink->failed);
+    gb_upload_group_set_reason(s->group, sink->failed);
     gb_upload_group_free(s->group);
     free(s->head);
     free(s);

@@ -684,7 +684,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
 static void sink_free(struct gb_http_sink *sink) {
     struct sink *s = (struct sink *)sink;
 
-    gb_upload_blame(s->upload, s->sink.failed);
+    gb_upload_set_reason(s->upload, s->sink.failed);
     gb_upload_free(s->upload);
     gb_conditions_free(s->plan.params.check.arg);
     gb_session_unref(s->plan.params.session);

@@ -1,5 +1,5 @@
 /* CUDA's driver and devices: capabilities and kinds of memory, the driver's functions, errors, and the processes that
- * open doubtful handles. Nothing links libcuda; its functions are found by name. */
+ * open untrusted handles. Nothing links libcuda; its functions are found by name. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -236,11 +236,11 @@ int gb_cuda_fail(struct cuda_backend *be, cudaError_t rc, const char *call, stru
 
     /* CUDA keeps the last error of a thread until it is read: clear it, so that no later call reports it. */
     (void)cudaGetLastError();
-    gb_error_native_told(&what, "cuda", (int)rc, cudaGetErrorName(rc), call, cudaGetErrorString(rc));
+    gb_error_native_text(&what, "cuda", (int)rc, cudaGetErrorName(rc), call, cudaGetErrorString(rc));
     gb_error_set(&what, gb_native_code((int)rc), "%s failed: %s", call, cudaGetErrorString(rc));
     if (what.code == GB_ERR_DEVICE_LOST)
         mark_dead(be, &what);
-    gb_error_native_told(err, what.native_domain, what.native_code, what.native_name, what.call, what.native_text);
+    gb_error_native_text(err, what.native_domain, what.native_code, what.native_name, what.call, what.native_text);
     return gb_error_set(err, what.code, "%s", what.detail);
 }
 

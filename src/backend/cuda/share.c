@@ -236,7 +236,7 @@ static int refused(struct cuda_backend *be, cudaError_t rc, const char *call, st
     alive = cudaMemGetInfo(&free_bytes, &total_bytes);
     if (alive != cudaSuccess)
         return gb_cuda_fail(be, alive, "cudaMemGetInfo", err);
-    gb_error_native_told(err, "cuda", (int)rc, cudaGetErrorName(rc), call, cudaGetErrorString(rc));
+    gb_error_native_text(err, "cuda", (int)rc, cudaGetErrorName(rc), call, cudaGetErrorString(rc));
     return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
                         "CUDA does not take it for such memory (%s: %s): give what cuMemExportToShareableHandle, "
                         "cudaIpcGetMemHandle or cudaMemPoolExportPointer gave, in another process and while the "

@@ -207,7 +207,7 @@ static void fill_error(struct fault *f, enum gb_fault_op op, const struct gb_fau
     const struct gb_native *native = verdict->native;
 
     *ret = GB_ERROR_INIT;
-    gb_error_native_told(ret, f->domain, native->number, native->name, gb_fault_op_call(op), native->text);
+    gb_error_native_text(ret, f->domain, native->number, native->name, gb_fault_op_call(op), native->text);
     gb_error_set(ret, native->code, "%s was injected into call %llu of %s", native->name,
                  (unsigned long long)verdict->call, gb_fault_op_name(op));
     if (native->code == GB_ERR_DEVICE_LOST)

@@ -358,13 +358,13 @@ void gb_host_arena_give(struct gb_host_arena *arena, struct gb_host_block *block
     join_neighbours(arena, block);
 }
 
-void gb_host_arena_settle(struct gb_host_arena *arena, gb_host_usable_fn *settled, void *arg) {
+void gb_host_arena_coalesce(struct gb_host_arena *arena, gb_host_usable_fn *stale, void *arg) {
     struct gb_host_segment *segment;
     struct gb_host_block *at;
 
     for (segment = arena->segments; segment; segment = segment->next) {
         for (at = segment->first; at; at = at->next) {
-            if (!at->free || (at->stream && !settled(arg, at)))
+            if (!at->free || (at->stream && !stale(arg, at)))
                 continue;
             at->stream = NULL;
             at->seq = 0;

@@ -98,8 +98,8 @@ void gb_host_arena_cut(struct gb_host_arena *arena, struct gb_host_block *block,
 void gb_host_arena_give(struct gb_host_arena *arena, struct gb_host_block *block, struct gb_stream *stream,
                         uint64_t seq);
 
-/* Clears the tags of the free blocks that settled says yes to, and joins neighbours. */
-void gb_host_arena_settle(struct gb_host_arena *arena, gb_host_usable_fn *settled, void *arg);
+/* Clears the tags of the free blocks that `stale` says yes to, and joins neighbours. */
+void gb_host_arena_coalesce(struct gb_host_arena *arena, gb_host_usable_fn *stale, void *arg);
 
 char *gb_host_block_base(const struct gb_host_block *block);
 

@@ -24,7 +24,7 @@ int gb_host_error(struct gb_error *err, int number, const char *call, const char
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        gb_error_native_told(err, "host", number, native ? native->name : "unknown", call,
+        gb_error_native_text(err, "host", number, native ? native->name : "unknown", call,
                              native ? native->text : NULL);
         gb_error_set(err, gb_native_code(number), "%s", text);
     }

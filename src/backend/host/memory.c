@@ -260,7 +260,7 @@ int gb_host_pool_trim(struct gb_backend *be, struct gb_pool *pool, uint64_t keep
 
     (void)err;
     pthread_mutex_lock(&host->lock);
-    gb_host_arena_settle(&pool->arena, done_locked, NULL);
+    gb_host_arena_coalesce(&pool->arena, done_locked, NULL);
     if (pool->fd < 0)
         shrink_locked(pool, keep_bytes, true, &gone);
     else if (pool->stat.reserved_bytes > keep_bytes) /* it says so, as CUDA, and keeps all */
@@ -281,7 +281,7 @@ struct asker {
     const struct gb_stream *stream;
 };
 
-static bool settled_locked(void *arg, const struct gb_host_block *block) {
+static bool stale_locked(void *arg, const struct gb_host_block *block) {
     const struct asker *asker = arg;
 
     if (block->stream->synced_seq >= block->seq)
@@ -292,7 +292,7 @@ static bool settled_locked(void *arg, const struct gb_host_block *block) {
 static bool usable_locked(void *arg, const struct gb_host_block *block) {
     const struct asker *asker = arg;
 
-    if (!block->stream || block->stream == asker->stream || settled_locked(arg, block))
+    if (!block->stream || block->stream == asker->stream || stale_locked(arg, block))
         return true;
     return asker->pool->config.follow_event_dependencies &&
            gb_host_deps_has(&asker->stream->deps, block->stream->id, block->seq);
@@ -390,7 +390,7 @@ static struct gb_host_block *reuse_locked(struct asker *asker, struct gb_pool *p
     struct gb_host_block *block = gb_host_arena_find(&pool->arena, bytes, usable_locked, asker);
 
     if (!block && pool->stat.reserved_bytes - pool->stat.used_bytes >= bytes) {
-        gb_host_arena_settle(&pool->arena, settled_locked, asker);
+        gb_host_arena_coalesce(&pool->arena, stale_locked, asker);
         block = gb_host_arena_find_row(&pool->arena, bytes, usable_locked, asker);
     }
     return block ? gb_host_arena_take(&pool->arena, block, bytes) : NULL;

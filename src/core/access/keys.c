@@ -97,7 +97,7 @@ void gb_keys_free(struct gb_keys *k) {
     free(k);
 }
 
-/* Keys whose time is over by then have lived for it while a daemon saw it pass: a clock that jumps ends none. */
+/* Keys whose time has ended by then have lived for it while a daemon saw it pass: a clock that jumps ends none. */
 static int64_t now_of(struct gb_keys *k) {
     return gb_store_seen_since(k->store, k->ttl_us) + k->ttl_us;
 }
@@ -144,7 +144,7 @@ static struct gb_key_entry *add_locked(struct gb_keys *k, const struct gb_key *k
     return e;
 }
 
-static void settle_locked(struct gb_keys *k, struct gb_key_entry *e, enum gb_key_state state) {
+static void set_state_locked(struct gb_keys *k, struct gb_key_entry *e, enum gb_key_state state) {
     k->under_way -= e->state == GB_KEY_UNDER_WAY;
     e->state = state;
     e->change = ++k->changes;
@@ -185,7 +185,7 @@ static int load(void *arg, const void *row, struct gb_error *err) {
         return gb_no_memory(err);
     e->expires_at_us = rec->mark.expires_at_us;
     k->bytes += weight(e->answer);
-    settle_locked(k, e, e->answer ? GB_KEY_ANSWERED : GB_KEY_UNANSWERED);
+    set_state_locked(k, e, e->answer ? GB_KEY_ANSWERED : GB_KEY_UNANSWERED);
     return 0;
 }
 
@@ -215,13 +215,13 @@ void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const
     put_intent(core, mark, note, done, arg);
 }
 
-static void settled(void *arg, const struct gb_error *error) {
+static void intent_stored(void *arg, const struct gb_error *error) {
     (void)arg;
     (void)error; /* it is asked again at the next start */
 }
 
-void gb_keys_settle(struct gb_core *core, const char *kind, bool (*carried_out)(void *arg, const char *note),
-                    void *arg) {
+void gb_keys_resolve_intents(struct gb_core *core, const char *kind, bool (*carried_out)(void *arg, const char *note),
+                             void *arg) {
     struct gb_keys *k = core->keys;
     struct gb_key_entry *e;
     struct gb_key_entry *next;
@@ -240,7 +240,7 @@ void gb_keys_settle(struct gb_core *core, const char *kind, bool (*carried_out)(
         /* What becomes of the thing later says nothing about this change. */
         memcpy(mark.key, e->key.id, sizeof(mark.key));
         memcpy(mark.fingerprint, e->key.fingerprint, sizeof(mark.fingerprint));
-        put_intent(core, &mark, "", settled, NULL);
+        put_intent(core, &mark, "", intent_stored, NULL);
         free(e->intent);
         e->intent = NULL;
     }
@@ -359,7 +359,7 @@ static void kept(void *arg, const struct gb_error *error) {
         k->bytes += weight(e->answer);
     }
     if (e)
-        settle_locked(k, e, error ? GB_KEY_UNANSWERED : GB_KEY_ANSWERED);
+        set_state_locked(k, e, error ? GB_KEY_UNANSWERED : GB_KEY_ANSWERED);
     pthread_mutex_unlock(&k->lock);
     keeping->done(keeping->arg, error);
     gb_idempotency_reply_unref(keeping->answer);
@@ -398,7 +398,7 @@ void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure)
     pthread_mutex_lock(&k->lock);
     e = gb_map_get(&k->map, key->id);
     if (e && unsure)
-        settle_locked(k, e, GB_KEY_UNANSWERED);
+        set_state_locked(k, e, GB_KEY_UNANSWERED);
     else if (e)
         drop_locked(k, e);
     pthread_mutex_unlock(&k->lock);
@@ -501,7 +501,7 @@ static struct gb_key_entry *bring_locked(struct gb_keys *k, const struct gb_key 
     if (e->answer)
         atomic_fetch_add(&e->answer->refs, 1);
     k->bytes += weight(e->answer);
-    settle_locked(k, e, e->answer ? GB_KEY_ANSWERED : GB_KEY_UNANSWERED);
+    set_state_locked(k, e, e->answer ? GB_KEY_ANSWERED : GB_KEY_UNANSWERED);
     return e;
 }
 

@@ -275,7 +275,7 @@ static bool over(const struct way *way, int64_t now_us) {
     return way->until_us > 0 && now_us >= way->until_us;
 }
 
-/* The first way of that key that is in force. -1 if there is none; `what` is for the error. The lock is held. */
+/* The first way of that key that is in force. -1: no such way; `what` is for the error. The lock is held. */
 static int find_locked(const struct gb_tokens *tokens, const char *key, const char *what, struct gb_token_found *ret,
                        struct gb_error *err) {
     const struct table *t = &tokens->table;

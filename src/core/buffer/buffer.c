@@ -502,7 +502,7 @@ enum gb_side gb_other_side(enum gb_side side) {
 
 /* --- guard -------------------------------------------------------------------------------------------------------- */
 
-/* The oldest pin on the buffer, for writing if so asked for; NULL if there is none. *ret_others: how many besides
+/* The oldest pin on the buffer, for writing if so asked for; NULL: no such pin. *ret_others: how many besides
  * it. */
 static const struct gb_pin *oldest(const struct gb_buffer *b, bool writers, unsigned *ret_others) {
     const struct gb_pin *found = NULL;
@@ -655,7 +655,7 @@ int gb_lost(const struct gb_buffer *b, struct gb_error *err) {
     return gb_error_set(err, GB_ERR_CONTENT_LOST, "the bytes of \"%s\" are lost; upload it again", b->name);
 }
 
-int gb_guard_check_settled_locked(const struct gb_buffer *b, const char *adopted, struct gb_error *err) {
+int gb_guard_check_complete_locked(const struct gb_buffer *b, const char *adopted, struct gb_error *err) {
     if (b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
     if (b->rec.state == GB_BUFFER_PARTIAL)
@@ -688,7 +688,7 @@ static void prepend(struct gb_together *to, struct gb_buffer *first, struct gb_b
     to->first = first;
 }
 
-/* A list of so many goes to the front if its first buffer has waited longer. */
+/* A list of `count` buffers goes to the front if its first buffer has waited longer. */
 static void splice(struct gb_together *to, struct gb_buffer *first, struct gb_buffer *last, size_t count) {
     if (to->first && first->behind_ns < to->first->behind_ns)
         prepend(to, first, last);
@@ -727,7 +727,7 @@ static void forget(struct gb_buffer *buffer) {
     buffer->together_next = buffer->together_before = NULL;
 }
 
-void gb_together_settle(struct gb_together *together) {
+void gb_together_finish(struct gb_together *together) {
     if (!together || together->count > 1)
         return;
     if (together->first)
@@ -750,13 +750,13 @@ void gb_together_leave(struct gb_buffer *buffer) {
         together->last = buffer->together_before;
     together->count--;
     forget(buffer);
-    gb_together_settle(together);
+    gb_together_finish(together);
 }
 
 bool gb_together_can_be_stored(const struct gb_buffer *buffer) {
     struct gb_error unused = GB_ERROR_INIT;
 
-    return buffer->in_place || gb_guard_check_settled_locked(buffer, "", &unused) == 0;
+    return buffer->in_place || gb_guard_check_complete_locked(buffer, "", &unused) == 0;
 }
 
 struct gb_buffer *gb_together_leader(struct gb_buffer *buffer) {

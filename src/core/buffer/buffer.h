@@ -112,11 +112,11 @@ int gb_buffer_stream_text_locked(struct gb_session *session, const struct gb_buf
                                  const struct gb_name *stream, struct gb_text **at);
 
 /* The pool of the buffer's name is gone, and no bytes of the buffer were in it: names the pool that its memory would
- * come from now. A lost buffer goes on saying where it was. */
+ * come from now. A lost buffer still shows where it was. */
 void gb_buffer_leave_pool_locked(struct gb_session *session, struct gb_buffer *buffer);
 
-/* Asks the check (NULL is accepted) about the buffer's record; buffer NULL: there is none. Returns 0, or -1 with the
- * check's error. */
+/* Asks the check (NULL is accepted) about the buffer's record; buffer NULL: no buffer has the name. Returns 0, or -1
+ * with the check's error. */
 int gb_buffer_check_locked(const struct gb_buffer_check *check, const struct gb_buffer *buffer, struct gb_error *err);
 
 /* The live buffer of that name, else NULL (err may be NULL: no error wanted). */
@@ -170,7 +170,7 @@ bool gb_buffer_on_disk(const struct gb_buffer *buffer);
 bool gb_buffer_may_have_left_locked(const struct gb_session *session, const struct gb_name *name,
                                     const struct gb_stored *stored);
 
-/* How many bytes more the disk holds when a generation of so many takes the place of the one that is there. */
+/* How many bytes more the disk holds when a generation of `bytes` bytes takes the place of the one that is there. */
 uint64_t gb_buffer_more_stored(const struct gb_buffer *buffer, uint64_t bytes);
 
 /* The disk has no bytes of the buffer any more. */
@@ -210,7 +210,7 @@ int gb_guard_check_writers_locked(const struct gb_buffer *buffer, struct gb_erro
 /* The bytes are complete, in memory or on disk, and no write is under way: BUFFER_BUSY, BUFFER_PARTIAL, CONTENT_LOST,
  * or as gb_guard_check_writers_locked. adopted: what cannot be done with adopted memory and what to do instead, as in
  * gb_adopted_check_locked. */
-int gb_guard_check_settled_locked(const struct gb_buffer *buffer, const char *adopted, struct gb_error *err);
+int gb_guard_check_complete_locked(const struct gb_buffer *buffer, const char *adopted, struct gb_error *err);
 
 /* MAPPED while any lease of the session lives. */
 int gb_guard_check_session_locked(const struct gb_session *session, struct gb_error *err);
@@ -243,8 +243,8 @@ struct gb_together {
 /* Adds the buffer, and the buffers of its present list. *at may be another list then. */
 void gb_together_join(struct gb_together **at, struct gb_buffer *buffer);
 
-/* No more of them join: fewer than two are together with nothing. NULL is accepted. */
-void gb_together_settle(struct gb_together *together);
+/* No more buffers join: frees a list of fewer than two. NULL is accepted. */
+void gb_together_finish(struct gb_together *together);
 
 /* Takes a buffer out of its list, because its bytes are on disk or gone. A buffer without a list is accepted. */
 void gb_together_leave(struct gb_buffer *buffer);

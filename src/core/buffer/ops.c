@@ -226,7 +226,7 @@ static int patch_durability_locked(struct gb_transaction *transaction, struct gb
     if (gb_disks_check_durability(s->core, durability, err) < 0)
         return -1;
     if (durability != GB_DURABILITY_NONE &&
-        gb_guard_check_settled_locked(b, "they are never durable; copy them, and make the copy durable", err) < 0)
+        gb_guard_check_complete_locked(b, "they are never durable; copy them, and make the copy durable", err) < 0)
         return -1;
     if ((durability == GB_DURABILITY_NONE || (b->stored && b->stored->spilled)) && gb_buffer_want_locked(s, b, err) < 0)
         return -1;
@@ -745,7 +745,7 @@ void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at,
 static int seal_validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0 ||
         (!b->rec.sealed &&
-         gb_guard_check_settled_locked(
+         gb_guard_check_complete_locked(
              b, "that one writes when it likes, so they are never sealed; copy them, and seal the copy", err) < 0))
         return -1;
     gb_buffer_copy_locked(b, &transaction->rec);

@@ -331,7 +331,7 @@ static void tell_sides(const struct gb_buffer *b, const struct before *before, s
     }
 }
 
-/* Posts the notice under the session's lock, so that the notices of one buffer come in order. */
+/* Posts the notice of the change under the session's lock, so that the notices of one buffer come in order. */
 static void note_locked(struct gb_transaction *c, const struct before *before) {
     enum gb_notice_type type = GB_NOTICE_BUFFER_CHANGED;
     struct gb_buffer_rec rec;
@@ -443,7 +443,7 @@ static void persisted(struct gb_persist *persist) {
     record(c);
 }
 
-/* It was validated, and does not go on: gives back what it would have been written from. No lock is held. */
+/* It was validated, and does not proceed: gives back what it would have been written from. No lock is held. */
 static void drop_persist(struct gb_transaction *c) {
     if (!c->persists)
         return;
@@ -555,7 +555,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
         revert_all_locked(g);
     for (i = 0; i < g->count && g->error.code == GB_OK; i++)
         gb_content_list_add(&lost, publish_member_locked(g, g->transactions[i]));
-    gb_together_settle(g->together);
+    gb_together_finish(g->together);
     g->together = NULL;
     next = leave_all_locked(g);
     pthread_mutex_unlock(&session->lock);
@@ -661,7 +661,7 @@ static int widen_group_locked(struct gb_transaction_group *g, struct gb_transact
 
 static void abandon_locked(struct gb_transaction_group *g) {
     revert_all_locked(g);
-    gb_together_settle(g->together);
+    gb_together_finish(g->together);
     g->together = NULL;
 }
 

@@ -82,7 +82,7 @@ void gb_transaction_start(struct gb_transaction *transaction);
 void gb_transaction_done(struct gb_transaction *transaction);
 
 /* Starts the transaction in two steps: reserve takes a new name, which stays reserved during an allocation; proceed
- * goes on. The session's lock is held for the first and not for the second. Errors: BUFFER_EXISTS, BUFFER_BUSY. */
+ * continues. The session's lock is held for the first and not for the second. Errors: BUFFER_EXISTS, BUFFER_BUSY. */
 int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err);
 void gb_transaction_proceed(struct gb_transaction *transaction);
 /* Gives the reserved name up instead of proceeding; end runs with the error. No lock is held. */

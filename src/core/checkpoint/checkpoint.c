@@ -154,7 +154,7 @@ static void fill_locked(struct gb_checkpoints *table, struct gb_checkpoint *c, c
 
 /* --- the start ---------------------------------------------------------------------------------------------------- */
 
-/* One whose manifest is damaged is shown as incomplete: it can be deleted, or be brought anew. The daemon does not
+/* One whose manifest is damaged is shown as incomplete: it can be deleted, or be brought again. The daemon does not
  * delete it by itself. What says nothing of the manifest may pass. */
 static int judge_manifest(const struct gb_error *why, enum gb_code *ret_damage, struct gb_error *err) {
     bool medium = why->code == GB_ERR_STORAGE_FAILED && why->native_code == EIO;
@@ -266,11 +266,11 @@ int gb_checkpoints_start(struct gb_core *core, struct gb_error *err) {
     pthread_mutex_lock(&core->checkpoints->lock);
     core->checkpoints->known = true;
     pthread_mutex_unlock(&core->checkpoints->lock);
-    gb_keys_settle(core, "checkpoint ", carried_out, core->checkpoints);
+    gb_keys_resolve_intents(core, "checkpoint ", carried_out, core->checkpoints);
     return 0;
 }
 
-/* --- what goes on ------------------------------------------------------------------------------------------------- */
+/* --- tick --------------------------------------------------------------------------------------------------------- */
 
 static int exists(const struct gb_checkpoint *c, struct gb_error *err) {
     const char *how = c->state == GB_CHECKPOINT_MAKING  ? " is just being made"
@@ -691,7 +691,7 @@ static void tell_damage(struct gb_checkpoint_damage *ret, size_t index, enum gb_
 }
 
 size_t gb_checkpoint_damages(struct gb_core *core, const struct gb_name *name,
-                             struct gb_checkpoint_damage ret[GB_SWEEP_TOLD]) {
+                             struct gb_checkpoint_damage ret[GB_SWEEP_LISTED]) {
     struct gb_checkpoints *table = core->checkpoints;
     const struct gb_checkpoint *c;
     size_t count = 0;
@@ -701,7 +701,7 @@ size_t gb_checkpoint_damages(struct gb_core *core, const struct gb_name *name,
     c = gb_map_get(&table->by_name, name->s);
     if (c && c->manifest_damage != GB_OK)
         tell_damage(&ret[count++], GB_CHECKPOINT_OF_MANIFEST, c->manifest_damage);
-    for (i = 0; c && count < c->view.damaged_files && count < GB_SWEEP_TOLD; i++) {
+    for (i = 0; c && count < c->view.damaged_files && count < GB_SWEEP_LISTED; i++) {
         if (c->sums[i].damage != GB_OK)
             tell_damage(&ret[count++], i, c->sums[i].damage);
     }
@@ -729,10 +729,10 @@ int gb_checkpoint_manifest(struct gb_core *core, const struct gb_name *name, str
                : gb_disk_checkpoint_manifest(core->config.disk, name, ret, err);
 }
 
-void gb_checkpoint_skip(struct gb_sweep_skip tell[GB_SWEEP_TOLD], size_t *told, uint64_t *count,
+void gb_checkpoint_skip(struct gb_sweep_skip listed[GB_SWEEP_LISTED], size_t *listed_count, uint64_t *count,
                         const struct gb_name *name, enum gb_code code) {
-    if (*told < GB_SWEEP_TOLD)
-        tell[(*told)++] = (struct gb_sweep_skip){.name = *name, .code = code};
+    if (*listed_count < GB_SWEEP_LISTED)
+        listed[(*listed_count)++] = (struct gb_sweep_skip){.name = *name, .code = code};
     ++*count;
 }
 

@@ -80,7 +80,7 @@ bool gb_checkpoints_next(struct gb_core *core, int64_t number, const struct gb_n
                          struct gb_checkpoint_view *ret);
 /* There is a complete one. */
 bool gb_checkpoints_any(struct gb_core *core);
-/* A file is brought: the checkpoint is made if there is none. manifest: no other file may be. */
+/* A file is brought: the checkpoint is made unless it exists. manifest: no other file may be. */
 int gb_checkpoints_put_begin(struct gb_core *core, const struct gb_checkpoint_put_params *params, bool manifest,
                              struct gb_error *err);
 /* brought: the file is there. A checkpoint that has none by then is removed. [blocks for the disk, unless brought] */
@@ -115,7 +115,7 @@ int gb_checkpoint_manifest(struct gb_core *core, const struct gb_name *name, str
                            struct gb_error *err);
 
 /* Counts a buffer that was left out, and keeps the first ones for the reply. */
-void gb_checkpoint_skip(struct gb_sweep_skip tell[GB_SWEEP_TOLD], size_t *told, uint64_t *count,
+void gb_checkpoint_skip(struct gb_sweep_skip listed[GB_SWEEP_LISTED], size_t *listed_count, uint64_t *count,
                         const struct gb_name *name, enum gb_code code);
 
 /* --- files of a checkpoint ---------------------------------------------------------------------------------------- */

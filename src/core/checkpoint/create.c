@@ -123,7 +123,7 @@ static int add_locked(struct holding *h, const struct gb_name *name, struct gb_e
         return 0;
     }
     if (h->params->lenient || why.code == GB_ERR_MAPPED) {
-        gb_checkpoint_skip(h->call->tell, &h->call->told, &h->call->skipped, name, why.code);
+        gb_checkpoint_skip(h->call->listed, &h->call->listed_count, &h->call->skipped, name, why.code);
         return 0;
     }
     if (strstr(why.detail, name->s))
@@ -191,7 +191,7 @@ static int checkpoint_hold(struct gb_session *session, const struct gb_checkpoin
     size_t room;
     int r;
 
-    call->told = 0;
+    call->listed_count = 0;
     call->skipped = 0;
     do {
         free(h.hold.items);
@@ -375,7 +375,7 @@ static int leave_out(struct job *job, struct gb_checkpoint_item *item, const str
         gb_error_native(err, why->native_domain, why->native_code, why->native_name, why->call);
         return -1;
     }
-    gb_checkpoint_skip(job->call->tell, &job->call->told, &job->call->skipped, &item->rec.name, why->code);
+    gb_checkpoint_skip(job->call->listed, &job->call->listed_count, &job->call->skipped, &item->rec.name, why->code);
     checkpoint_release(item);
     return 0;
 }

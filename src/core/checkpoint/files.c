@@ -145,9 +145,9 @@ static int note(struct job *job, const struct gb_error *why, struct gb_error *er
         return -1;
     if (there)
         gb_checkpoints_tell_damage(job->core, &job->view, index, &entry->buffer, true);
-    if (call->told < GB_SWEEP_TOLD)
-        call->files[call->told] = index;
-    gb_checkpoint_skip(call->tell, &call->told, &call->damaged, &entry->buffer, why->code);
+    if (call->listed_count < GB_SWEEP_LISTED)
+        call->files[call->listed_count] = index;
+    gb_checkpoint_skip(call->listed, &call->listed_count, &call->damaged, &entry->buffer, why->code);
     return 0;
 }
 

@@ -293,8 +293,8 @@ static void wake(void *arg) {
 }
 
 static void skip(struct gb_restore *restore, const struct gb_restore_item *item, enum gb_code code) {
-    gb_checkpoint_skip(restore->call->tell, &restore->call->told, &restore->call->skipped, &item->transaction.name,
-                       code);
+    gb_checkpoint_skip(restore->call->listed, &restore->call->listed_count, &restore->call->skipped,
+                       &item->transaction.name, code);
 }
 
 /* The buffers do not displace each other in memory. */

@@ -225,14 +225,14 @@ static void post(void *arg) {
 /* --- sweep: results ----------------------------------------------------------------------------------------------- */
 
 static void skip(struct gb_sweep_call *call, const char *name, enum gb_code code) {
-    struct gb_sweep_skip *tell = &call->tell[call->told];
+    struct gb_sweep_skip *skipped = &call->listed[call->listed_count];
 
     call->skipped++;
-    if (call->told == GB_SWEEP_TOLD)
+    if (call->listed_count == GB_SWEEP_LISTED)
         return;
-    strcpy(tell->name.s, name);
-    tell->code = code;
-    call->told++;
+    strcpy(skipped->name.s, name);
+    skipped->code = code;
+    call->listed_count++;
 }
 
 /* error GB_OK: the bytes have moved, or were there. */
@@ -674,7 +674,7 @@ struct room_item {
 
 /* --- room for others: the end of an eviction ---------------------------------------------------------------------- */
 
-static void tell(struct gb_task *task) {
+static void report_end(struct gb_task *task) {
     struct gb_room_ask *ask = gb_container_of(task, struct gb_room_ask, task);
 
     ask->ended(ask);
@@ -683,7 +683,7 @@ static void tell(struct gb_task *task) {
 static void room_release(struct gb_room_ask *ask) {
     if (atomic_fetch_sub(&ask->pending, 1) > 1)
         return;
-    ask->task.run = tell;
+    ask->task.run = report_end;
     gb_lane_post(&ask->device->lane, &ask->task);
 }
 

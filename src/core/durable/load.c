@@ -362,7 +362,7 @@ static int check_bytes(struct job *job, const char *bytes, size_t n, struct gb_e
     return 0;
 }
 
-/* The room whose turn comes after so many others. */
+/* The room whose turn comes after that number of others. */
 static struct room *room_after(struct job *job, unsigned others) {
     return &job->rooms[(job->turn + others) % ROOMS];
 }

@@ -693,7 +693,7 @@ static int check_locked(const struct gb_buffer *b, struct gb_error *err) {
     if (b->rec.durability == GB_DURABILITY_NONE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "\"%s\" has durability \"none\": give it \"sync\" or \"behind\" first", b->name);
-    return gb_guard_check_settled_locked(b, "they are never durable; copy them, and make the copy durable", err);
+    return gb_guard_check_complete_locked(b, "they are never durable; copy them, and make the copy durable", err);
 }
 
 /* The record does not change, except that it gets a missing checksum. */

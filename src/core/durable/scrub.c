@@ -48,7 +48,7 @@ static int check_locked(const struct heal *heal, const struct gb_buffer *b, stru
         b->rec.generation != heal->stored->rec.generation)
         return gb_error_set(err, GB_ERR_CONTENT_LOST, "memory has not the bytes of generation %lld",
                             (long long)heal->stored->rec.generation);
-    return gb_guard_check_settled_locked(b, "they are never written to disk", err);
+    return gb_guard_check_complete_locked(b, "they are never written to disk", err);
 }
 
 /* Bytes read from memory must have the checksum that was written. */
@@ -126,8 +126,8 @@ struct gb_scrubber {
     bool healing;
     struct gb_pace pace;
     struct gb_scrub_numbers numbers;
-    size_t told; /* of the pass */
-    struct gb_scrub_find tell[GB_SCRUB_TOLD];
+    size_t listed_count; /* of the pass */
+    struct gb_scrub_find listed[GB_SCRUB_LISTED];
     struct waiter *waiters;
     uint64_t tried_ns; /* the housekeeper's alone */
 };
@@ -307,14 +307,14 @@ static void heal_buffer(struct gb_session *session, const struct gb_name *name, 
 
 static struct gb_scrub_find *note_find_locked(struct gb_scrubber *scrubber, const struct gb_session *session,
                                               const struct gb_name *name, const struct gb_error *error) {
-    struct gb_scrub_find *find = &scrubber->tell[scrubber->told];
+    struct gb_scrub_find *find = &scrubber->listed[scrubber->listed_count];
 
     scrubber->numbers.pass.damaged++;
     scrubber->numbers.damaged++;
-    if (scrubber->told == GB_SCRUB_TOLD)
+    if (scrubber->listed_count == GB_SCRUB_LISTED)
         return NULL;
     *find = (struct gb_scrub_find){*gb_session_name(session), *name, error->code, false};
-    scrubber->told++;
+    scrubber->listed_count++;
     return find;
 }
 
@@ -532,8 +532,8 @@ static void fill_calls_locked(const struct gb_scrubber *scrubber) {
 
     for (waiter = scrubber->waiters; waiter; waiter = waiter->next) {
         waiter->call->pass = scrubber->numbers.pass;
-        waiter->call->told = scrubber->told;
-        memcpy(waiter->call->tell, scrubber->tell, scrubber->told * sizeof(scrubber->tell[0]));
+        waiter->call->listed_count = scrubber->listed_count;
+        memcpy(waiter->call->listed, scrubber->listed, scrubber->listed_count * sizeof(scrubber->listed[0]));
     }
 }
 
@@ -603,7 +603,7 @@ static int begin_locked(struct gb_core *core, uint64_t rate, struct gb_error *er
     gb_core_enter(core);
     scrubber->pace = (struct gb_pace){.rate = rate > 0 ? rate : core->config.scrub_rate};
     scrubber->numbers.pass = (struct gb_scrub_pass){.began_us = gb_wall_us()};
-    scrubber->told = 0;
+    scrubber->listed_count = 0;
     scrubber->numbers.running = scrubber->numbers.known = true;
     if (gb_thread_start(&scrubber->thread, "gb-scrub", run, core, err) == 0) {
         scrubber->made = true;

@@ -22,7 +22,7 @@ void gb_scrub_tick(struct gb_core *core);
  * ended] */
 void gb_scrub_stop(struct gb_core *core);
 
-/* A pace: work of so many bytes a second at most. Time in which nothing was done is not made up for, so that no work
+/* A pace: work of `rate` bytes a second at most. Time in which nothing was done is not made up for, so that no work
  * comes in bursts. The caller waits; the pace only counts. */
 
 struct gb_pace {

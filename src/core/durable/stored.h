@@ -36,7 +36,7 @@ int gb_disks_start(struct gb_core *core, struct gb_error *err);
 /* Refuses a durability that the daemon cannot give: UNSUPPORTED. [now, without the disk] */
 int gb_disks_check_durability(const struct gb_core *core, enum gb_durability durability, struct gb_error *err);
 
-/* Refuses so many bytes of that durability if the disk has no room for them, or takes none at present: STORAGE_FULL,
+/* Refuses `bytes` bytes of that durability if the disk has no room for them, or takes none at present: STORAGE_FULL,
  * STORAGE_UNAVAILABLE, STORAGE_FAILED. No lock is held. */
 int gb_disks_check_room(struct gb_core *core, enum gb_durability durability, uint64_t bytes, struct gb_error *err);
 
@@ -50,7 +50,7 @@ void gb_disks_point(const struct gb_core *core, enum gb_disk_op op);
 
 struct gb_tee;
 
-/* A piece of the bytes. The owner embeds it and keeps the memory until done. Pieces that are none of gb_disk_is_piece
+/* A piece of the bytes. The owner embeds it and keeps the memory until done. Pieces that gb_disk_is_piece refuses
  * come in their order. */
 struct gb_tee_piece {
     const void *ptr;
@@ -203,7 +203,7 @@ struct gb_block_reader {
     struct gb_stored *stored;    /* borrowed, as file */
     struct gb_disk_reader *file; /* whose descriptor the threads share */
     const struct gb_lane *lane;  /* of the owner's thread */
-    void (*done)(void *arg);     /* on a thread of the disk, under the lock below: what was begun is over */
+    void (*done)(void *arg);     /* on a thread of the disk, under the lock below: what was begun has ended */
     void *arg;
 
     struct gb_block_reader_worker {

@@ -366,7 +366,7 @@ static int check_limit(struct gb_alloc *a, struct gb_error *err) {
     a->missing = missing(c, a->at_limit ? held + c->bytes - p->rec.config.max_bytes : 0);
     if (!a->at_limit)
         return 0;
-    gb_error_native_told(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation",
+    gb_error_native_text(err, gb_backend_name(p->core->backend), 2, "cudaErrorMemoryAllocation",
                          "cudaMallocFromPoolAsync", "out of memory");
     return gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "pool \"%s\" may hold %llu bytes", p->rec.name.s,
                         (unsigned long long)p->rec.config.max_bytes);

@@ -169,7 +169,7 @@ struct gb_audit_file {
     uint64_t bytes;
     bool torn; /* a line was written in part */
     struct gb_audit_queue batch;
-    uint64_t missing; /* records that no gap tells of yet */
+    uint64_t missing; /* records that no gap reports yet */
 
     pthread_mutex_t lock; /* for all below; a leaf */
     struct gb_audit_queue pending;
@@ -464,10 +464,10 @@ int gb_audit_append(const char *path, const char *dir, const struct gb_audit_rec
 
 /* --- audit refusals ----------------------------------------------------------------------------------------------- */
 
-/* A repetition is told a second later; while there are more of them, in steps that double up to this. */
+/* A repetition is reported a second later; while there are more of them, in steps that double up to this. */
 #define STEP_NS GB_NS_PER_S
 #define STEP_MAX_NS (64 * GB_NS_PER_S)
-/* Between two records of those that have none of their own, at least. */
+/* Between two records of those without a record of their own, at least. */
 #define OTHERS_NS (60 * GB_NS_PER_S)
 /* Of rows without a bound of their age. */
 #define YEAR_US (365 * 86400 * 1000000LL)
@@ -475,11 +475,11 @@ int gb_audit_append(const char *path, const char *dir, const struct gb_audit_rec
 /* A client, a route and a code. */
 struct entry {
     bool used;
-    uint32_t hash;    /* of what tells it apart, or of a part of that */
+    uint32_t hash;    /* of what identifies it, or of a part of that */
     uint64_t last_ns; /* of the last refusal */
     uint64_t step_ns;
-    uint64_t due_ns;  /* when repetitions are told */
-    uint64_t repeats; /* that no record tells of yet; rec is the last of them */
+    uint64_t due_ns;  /* when repetitions are reported */
+    uint64_t repeats; /* that no record reports yet; rec is the last of them */
     struct gb_audit_rec rec;
     char text[GB_AUDIT_TEXTS - GB_AUDIT_STATICS][GB_AUDIT_TEXT_MAX + 1];
 };
@@ -493,7 +493,7 @@ struct gb_audit_refusals {
     double left;          /* of the share, at filled_ns */
     uint64_t filled_ns;
     uint64_t others;        /* refusals for which nothing of it was left */
-    uint64_t others_due_ns; /* when those are told */
+    uint64_t others_due_ns; /* when those are reported */
     struct entry entries[GB_AUDIT_REFUSALS_MAX];
 };
 
@@ -539,19 +539,19 @@ static bool take_share(struct gb_audit_refusals *r, uint64_t now_ns) {
 }
 
 /* A record that stands for n refusals; without a share it is counted among the others. */
-static void tell(struct gb_audit_refusals *r, const struct gb_audit_rec *rec, uint64_t n, uint64_t now_ns,
-                 struct gb_audit_queue *out) {
-    struct gb_audit_rec told = *rec;
+static void report(struct gb_audit_refusals *r, const struct gb_audit_rec *rec, uint64_t n, uint64_t now_ns,
+                   struct gb_audit_queue *out) {
+    struct gb_audit_rec reported = *rec;
 
-    told.count = n > 1 ? n : 0;
-    if (take_share(r, now_ns) && gb_audit_queue_put(out, &told, SIZE_MAX))
+    reported.count = n > 1 ? n : 0;
+    if (take_share(r, now_ns) && gb_audit_queue_put(out, &reported, SIZE_MAX))
         return;
     if (r->others == 0)
         r->others_due_ns = now_ns + r->others_ns;
     r->others += n;
 }
 
-static void tell_others(struct gb_audit_refusals *r, struct gb_audit_queue *out) {
+static void report_others(struct gb_audit_refusals *r, struct gb_audit_queue *out) {
     const struct gb_audit_rec rec = {.at_us = gb_wall_us(), .event = GB_AUDIT_REFUSALS, .count = r->others};
 
     if (gb_audit_queue_put(out, &rec, SIZE_MAX))
@@ -621,7 +621,7 @@ static void keep(struct entry *e, const struct gb_audit_rec *rec, uint64_t now_n
 static void tell_repeats(struct gb_audit_refusals *r, struct entry *e, uint64_t now_ns, struct gb_audit_queue *out) {
     if (e->repeats == 0)
         return;
-    tell(r, &e->rec, e->repeats, now_ns, out);
+    report(r, &e->rec, e->repeats, now_ns, out);
     e->repeats = 0;
     e->step_ns = e->step_ns * 2 < STEP_MAX_NS ? e->step_ns * 2 : STEP_MAX_NS;
 }
@@ -642,7 +642,7 @@ void gb_audit_refusals_put(struct gb_audit_refusals *r, const struct gb_audit_re
         e->used = true;
         e->hash = hash;
         e->step_ns = STEP_NS;
-        tell(r, rec, 1, now_ns, out);
+        report(r, rec, 1, now_ns, out);
     }
     keep(e, rec, now_ns);
     pthread_mutex_unlock(&r->lock);
@@ -661,6 +661,6 @@ void gb_audit_refusals_tick(struct gb_audit_refusals *r, bool all, uint64_t now_
             e->used = false;
     }
     if (r->others > 0 && (all || now_ns >= r->others_due_ns))
-        tell_others(r, out);
+        report_others(r, out);
     pthread_mutex_unlock(&r->lock);
 }

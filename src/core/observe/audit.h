@@ -9,7 +9,7 @@
 
 struct gb_audit_file;
 
-/* path is copied. bytes_max: a file that has so many becomes path.1, in the place of the one before; 0: no bound. A
+/* path is copied. bytes_max: a file of that many bytes becomes path.1, in the place of the one before; 0: no bound. A
  * disk without room is no failure. gb_audit_file_free writes what waits; NULL is accepted. */
 int gb_audit_file_new(const char *path, uint64_t bytes_max, struct gb_audit_file **ret, struct gb_error *err);
 void gb_audit_file_free(struct gb_audit_file *file);
@@ -24,7 +24,7 @@ uint64_t gb_audit_file_failures(struct gb_audit_file *file, struct gb_error *ret
 /* Refusals on their way to the audit, and all other requests that changed nothing. A client can cause any number of
  * them, so what repeats is one record with a count, and all together have a share of the rows. */
 
-/* Clients, routes and codes that are told apart at a time; the one that was refused longest ago gives way. */
+/* Clients, routes and codes that are counted apart at a time; the one that was refused longest ago gives way. */
 #define GB_AUDIT_REFUSALS_MAX 256
 /* Records of refusals that may be written at once: below a tenth of what waits for the disk. */
 #define GB_AUDIT_REFUSALS_BURST 4096

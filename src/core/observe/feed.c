@@ -250,7 +250,7 @@ static int take(void *arg, const struct gb_notice *notice) {
     struct reading *r = arg;
     struct gb_feed_piece *p = r->piece;
 
-    /* A notice that listeners do not know yet is not read either: a listener that goes on in memory would get it
+    /* A notice that listeners do not know yet is not read either: a listener that continues in memory would get it
      * twice. */
     if (notice->id > p->last)
         return 1;

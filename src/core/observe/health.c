@@ -73,7 +73,7 @@ static void begin(struct gb_health_watch *w) {
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Whether to go on with the next device. */
+/* Returns true if the next device follows. */
 static bool put(struct gb_health_watch *w, int device, const struct gb_health *reading) {
     bool stopping;
 

@@ -103,8 +103,8 @@ void gb_key_intend(struct gb_core *core, const struct gb_store_mark *mark, const
                    void *arg);
 /* Asks that of each such key whose note begins with `kind`: it is free again if carried_out says no. carried_out runs
  * under the lock of the keys. */
-void gb_keys_settle(struct gb_core *core, const char *kind, bool (*carried_out)(void *arg, const char *note),
-                    void *arg);
+void gb_keys_resolve_intents(struct gb_core *core, const char *kind, bool (*carried_out)(void *arg, const char *note),
+                             void *arg);
 /* Keeps no answer. unsure: something was or may have been carried out; else the key is free again. */
 void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure);
 
@@ -114,7 +114,7 @@ void gb_key_give_up(struct gb_core *core, const struct gb_key *key, bool unsure)
 struct gb_key_copy {
     char id[1 + GB_KEY_REST + 1]; /* without the session's number, which is another one there */
     char fingerprint[65];
-    int64_t left_us; /* for so long it is kept */
+    int64_t left_us; /* for how long it is kept */
     struct gb_idempotency_reply
         *answer; /* a reference; NULL: carried out, or perhaps so, and the answer is not known */
 };
@@ -188,7 +188,7 @@ int gb_tokens_permit(struct gb_core *core, uint64_t grant, enum gb_scope scope, 
 /* The same for the session that the token is bound to; "" if it is bound to none. [now] */
 int gb_tokens_session(struct gb_core *core, uint64_t grant, enum gb_scope scope, struct gb_name *ret_session,
                       struct gb_error *err);
-/* The prefix that the token is bound to; "" if there is none. UNAUTHENTICATED. [now] */
+/* The prefix that the token is bound to; "" if it is bound to no prefix. UNAUTHENTICATED. [now] */
 int gb_tokens_prefix(struct gb_core *core, uint64_t grant, struct gb_name *ret_prefix, struct gb_error *err);
 /* The id of the grant's token. UNAUTHENTICATED. [now] */
 int gb_tokens_id(struct gb_core *core, uint64_t grant, int64_t *ret_token, struct gb_error *err);

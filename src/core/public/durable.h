@@ -40,7 +40,7 @@ void gb_buffer_evict_to(struct gb_core *core, const struct gb_locator *at, const
                         enum gb_spill to, struct gb_buffer_call *call);
 
 /* The result for a session's buffers. Those that could not be moved are skipped, with the reason. */
-#define GB_SWEEP_TOLD 100
+#define GB_SWEEP_LISTED 100
 struct gb_sweep_skip {
     struct gb_name name;
     enum gb_code code;
@@ -51,8 +51,8 @@ struct gb_sweep_call {
     uint64_t buffers; /* that have moved; of loads, those that are in memory at their end */
     uint64_t bytes;
     uint64_t skipped;
-    size_t told; /* of those skipped, the first ones */
-    struct gb_sweep_skip tell[GB_SWEEP_TOLD];
+    size_t listed_count; /* of those skipped, the first ones */
+    struct gb_sweep_skip listed[GB_SWEEP_LISTED];
 };
 
 /* As gb_buffer_evict_to, with call->to, and gb_buffer_load, for all buffers of the session whose names begin with the
@@ -151,8 +151,8 @@ struct gb_checkpoint_call {
     uint64_t linked_bytes;
     uint64_t written_bytes;
     uint64_t skipped;
-    size_t told; /* of those skipped, the first ones */
-    struct gb_sweep_skip tell[GB_SWEEP_TOLD];
+    size_t listed_count; /* of those skipped, the first ones */
+    struct gb_sweep_skip listed[GB_SWEEP_LISTED];
 };
 
 /* Keeps the bytes of the buffers as of one moment. Bytes that the disk has are linked, others are read from memory and
@@ -171,9 +171,9 @@ struct gb_checkpoint_damage {
     char file[GB_MANIFEST_FILE_SIZE];
     enum gb_code code; /* CONTENT_DAMAGED, CONTENT_LOST */
 };
-/* [now] The first ones, at most GB_SWEEP_TOLD. Returns how many; 0 also if the checkpoint is not there. */
+/* [now] The first ones, at most GB_SWEEP_LISTED. Returns how many; 0 also if the checkpoint is not there. */
 size_t gb_checkpoint_damages(struct gb_core *core, const struct gb_name *name,
-                             struct gb_checkpoint_damage ret[GB_SWEEP_TOLD]);
+                             struct gb_checkpoint_damage ret[GB_SWEEP_LISTED]);
 /* A file of an incomplete one. */
 struct gb_checkpoint_brought {
     char file[GB_MANIFEST_FILE_SIZE];
@@ -197,9 +197,9 @@ struct gb_checkpoint_verify_call {
     uint64_t buffers; /* that were read */
     uint64_t bytes;
     uint64_t damaged;
-    size_t told;
-    struct gb_sweep_skip tell[GB_SWEEP_TOLD]; /* CONTENT_DAMAGED, CONTENT_LOST */
-    size_t files[GB_SWEEP_TOLD];              /* of those, counted from 0 */
+    size_t listed_count;
+    struct gb_sweep_skip listed[GB_SWEEP_LISTED]; /* CONTENT_DAMAGED, CONTENT_LOST */
+    size_t files[GB_SWEEP_LISTED];                /* of those, counted from 0 */
 };
 /* Reads all files and compares their checksums. Errors: CHECKPOINT_NOT_FOUND, CHECKPOINT_INCOMPLETE, CONTENT_DAMAGED
  * for the manifest. */
@@ -224,8 +224,8 @@ struct gb_restore_call {
     uint64_t replaced;
     uint64_t loaded;  /* and in memory at the end */
     uint64_t skipped; /* that were restored, and not loaded */
-    size_t told;
-    struct gb_sweep_skip tell[GB_SWEEP_TOLD];
+    size_t listed_count;
+    struct gb_sweep_skip listed[GB_SWEEP_LISTED];
 };
 
 /* Makes the buffers again, all or none. Their bytes are on disk alone at first. A buffer that was not durable becomes
@@ -296,7 +296,7 @@ struct gb_scrub_pass {
 
 struct gb_scrub_numbers {
     bool running;
-    bool known; /* there was a pass since the daemon began, which pass tells of */
+    bool known; /* there was a pass since the daemon began, which pass describes */
     struct gb_scrub_pass pass;
     int64_t last_ended_us; /* of the latest pass that came to its end, also before the daemon began; 0: none */
     uint64_t bytes;        /* of all passes since the daemon began, as the next two */
@@ -313,18 +313,18 @@ struct gb_scrub_find {
     enum gb_code code; /* CONTENT_DAMAGED; CONTENT_LOST: the file is missing */
     bool healed;
 };
-#define GB_SCRUB_TOLD 100
+#define GB_SCRUB_LISTED 100
 
 struct gb_scrub_call {
     struct gb_call base;
     struct gb_scrub_pass pass; /* as it ended */
-    size_t told;               /* of the damaged ones, the first */
-    struct gb_scrub_find tell[GB_SCRUB_TOLD];
+    size_t listed_count;       /* of the damaged ones, the first */
+    struct gb_scrub_find listed[GB_SCRUB_LISTED];
 };
 
 /* Begins a pass, or joins the one that runs; rate is the most bytes a second from now on, 0: as configured. The call
- * ends with the pass. A file whose bytes are not those that were written is told by a notice, and is written again if
- * the same bytes are in memory. Errors: INVALID_ARGUMENT where no rate is configured and none is given;
+ * ends with the pass. A file whose bytes are not those that were written is reported by a notice, and is written again
+ * if the same bytes are in memory. Errors: INVALID_ARGUMENT where no rate is configured and none is given;
  * STORAGE_UNAVAILABLE without a data folder, or when it has gone; DRAINING. */
 void gb_storage_scrub(struct gb_core *core, uint64_t rate, struct gb_scrub_call *call);
 

@@ -54,9 +54,9 @@ void gb_session_raise(struct gb_core *core, const struct gb_name *name, const ch
 /* Sets the registered session of that name and claim aside, because another node has the name: the session becomes a
  * local one with the name "NAME.superseded-EPOCH" ("-2" and so on behind it if that is taken), which clients can read
  * and delete. Its buffers, pools, streams and leases stay. Its multipart uploads, and what clients are changing in it,
- * end with SUPERSEDED. idle_ttl_s: as of a patch. It is not told to gb_core_set_gone's function. Result: call->session,
- * as it is afterwards. Errors: SESSION_NOT_FOUND, also for another claim; those of the database, after which the
- * session is what it was. */
+ * end with SUPERSEDED. idle_ttl_s: as of a patch. gb_core_set_gone's function is not called for it. Result:
+ * call->session, as it is afterwards. Errors: SESSION_NOT_FOUND, also for another claim; those of the database, after
+ * which the session is what it was. */
 void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, const char *claim, uint64_t idle_ttl_s,
                           struct gb_session_call *call);
 
@@ -65,15 +65,15 @@ void gb_session_set_aside(struct gb_core *core, const struct gb_name *name, cons
 /* At the node that has a session: clients change nothing in it for a while (SESSION_MOVING), and read on. Changes that
  * had begun end; after that nothing of the session changes. */
 
-/* [now] Freezes the registered session of that name and claim for so long. *ret_freeze: its number. Errors:
+/* [now] Freezes the registered session of that name and claim for `ms` milliseconds. *ret_freeze: its number. Errors:
  * SESSION_NOT_FOUND, also for another claim; SESSION_MOVING: it is frozen; MAPPED, ADOPTED, BUFFER_BUSY (uploads in
  * parts are open), while which it cannot be moved. */
 int gb_session_freeze(struct gb_core *core, const struct gb_name *name, const char *claim, unsigned ms,
                       uint64_t *ret_freeze, struct gb_error *err);
-/* [now] Whether all changes have ended. Errors: SESSION_NOT_FOUND; SESSION_MOVING: that freeze is over. */
+/* [now] Whether all changes have ended. Errors: SESSION_NOT_FOUND; SESSION_MOVING: that freeze has ended. */
 int gb_session_frozen(struct gb_core *core, const struct gb_name *name, uint64_t freeze, bool *ret_quiet,
                       struct gb_error *err);
-/* [now] Ends the freeze, unless it is over or the session is being given away. */
+/* [now] Ends the freeze, unless it has ended or the session is being given away. */
 void gb_session_thaw(struct gb_core *core, const struct gb_name *name, uint64_t freeze);
 /* The session is about to be given away: the freeze lasts until gb_session_regain or gb_session_set_aside, and the
  * database knows it. If the process ends before, the session is frozen in the next one until gb_session_raise or
@@ -107,7 +107,7 @@ void gb_session_arrive(struct gb_core *core, const struct gb_name *session, cons
  * Errors: SESSION_NOT_FOUND, also for another claim; those of the database. */
 void gb_session_hold(struct gb_core *core, const struct gb_name *name, const char *claim, struct gb_text *holders,
                      struct gb_session_call *call);
-/* [now] The edition of a session; 0: there is none of that name. */
+/* [now] The edition of a session; 0: no session has that name. */
 uint64_t gb_session_edition(struct gb_core *core, const struct gb_name *name);
 /* [now] All holders have what belongs to that edition and nothing else: names that were given up by then are free. */
 void gb_session_release_names(struct gb_core *core, const struct gb_name *name, uint64_t edition);
@@ -116,7 +116,7 @@ void gb_session_release_names(struct gb_core *core, const struct gb_name *name, 
 void gb_core_set_copied(struct gb_core *core, void (*copied)(void *arg), bool (*shortage)(void *arg, uint64_t bytes),
                         void *arg);
 /* [now] From now on this node keeps copies of other nodes' buffers, in sessions that are to arrive. Shortage is called,
- * as copied is, when a device lacks that many bytes for other work; it returns true if copies will be dropped. */
+ * as copied is, when a device lacks `bytes` bytes for other work; it returns true if copies will be dropped. */
 void gb_core_keep_copies(struct gb_core *core);
 
 /* [now] Resets the idle timer. *ret as for gb_session_get. */

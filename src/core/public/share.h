@@ -100,7 +100,7 @@ struct gb_lease_call {
  * call->lease, call->buffer. If the answer cannot be delivered, gb_lease_end must follow. */
 void gb_lease_map(struct gb_core *core, const struct gb_lease_params *params, struct gb_lease_call *call);
 
-/* The grant's descriptor becomes the caller's; -1 if there is none, or it was taken. */
+/* The grant's descriptor becomes the caller's; -1 if it has no descriptor, or it was taken. */
 int gb_lease_take_fd(struct gb_lease_call *call);
 
 /* The same without a connection, by CUDA's older handle alone. The handle may reach its user by way of others and

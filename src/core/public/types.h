@@ -40,7 +40,7 @@ struct gb_audit_config {
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
     struct gb_store *store;     /* borrowed */
-    struct gb_disk *disk;       /* of the bytes of durable buffers; borrowed; NULL: there are none */
+    struct gb_disk *disk;       /* of the bytes of durable buffers; borrowed; NULL: no buffer is durable */
     unsigned disk_threads;      /* that wait for it; 0: GB_DISK_THREADS */
     uint64_t orphan_ttl_s;      /* how long files that no row names are kept; 0: a day */
     uint64_t durable_lag_ms;    /* how long after its change a buffer of durability BEHIND is stored; 0: 1000 */
@@ -141,7 +141,7 @@ struct gb_session_params {
     bool has_pool, has_replicas;
     unsigned replicas;
     struct gb_name pool; /* patch only: the current pool from now on; "default": none but the devices' own */
-    /* Create only: of its record in the fleet's directory; epoch 0: there is none. */
+    /* Create only: of its record in the fleet's directory; epoch 0: it has no record. */
     int64_t fleet_epoch;
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1];
     bool stops_on_partition;

@@ -60,7 +60,7 @@ bool gb_upload_cancel(struct gb_upload *upload, bool act);
 void gb_upload_free(struct gb_upload *upload);
 /* Sets the reason, for the statistics, why the upload is about to be abandoned. The first reason counts. Without a
  * reason the upload counts as one whose bytes ended too early. */
-void gb_upload_blame(struct gb_upload *upload, enum gb_code why);
+void gb_upload_set_reason(struct gb_upload *upload, enum gb_code why);
 
 /* --- upload groups ------------------------------------------------------------------------------------------------ */
 
@@ -95,7 +95,7 @@ int gb_upload_group_end(struct gb_upload_group *group, struct gb_error *err);
 int gb_upload_group_result(struct gb_upload_group *group, struct gb_transfer_times *ret_times, struct gb_error *err);
 /* The i-th member's record, after gb_upload_group_result returned 1. */
 const struct gb_buffer_rec *gb_upload_group_record(const struct gb_upload_group *group, size_t i, bool *ret_created);
-void gb_upload_group_blame(struct gb_upload_group *group, enum gb_code why); /* as gb_upload_blame */
+void gb_upload_group_set_reason(struct gb_upload_group *group, enum gb_code why); /* as gb_upload_set_reason */
 void gb_upload_group_free(struct gb_upload_group *group);
 
 /* --- device writes: copy and fill --------------------------------------------------------------------------------- */

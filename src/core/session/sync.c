@@ -73,7 +73,7 @@ static void part_end(struct sync_part *part, const struct gb_error *error) {
     op_leave(op);
 }
 
-static void settle(struct gb_task *task) {
+static void release_unused(struct gb_task *task) {
     struct sync_part *part = gb_container_of(task, struct sync_part, task);
     struct gb_core_device *device = &part->op->core->devices[part->device];
     struct gb_error err = GB_ERROR_INIT;
@@ -93,7 +93,7 @@ static void reached(void *arg, const struct gb_error *error) {
         part_end(part, error);
         return;
     }
-    part->task.run = settle;
+    part->task.run = release_unused;
     gb_lane_post(&part->op->core->devices[part->device].lane, &part->task);
 }
 

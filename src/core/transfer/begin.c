@@ -426,14 +426,14 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
 
 /* --- after a failure ---------------------------------------------------------------------------------------------- */
 
-static void settled(void *arg, const struct gb_error *error) {
+static void error_finished(void *arg, const struct gb_error *error) {
     struct gb_upload *u = arg;
 
     gb_core_report_error(u->t.core, error);
     gb_core_transfer_unref(&u->t);
 }
 
-static void settle_slowly(struct gb_task *task) {
+static void finish_after_error_slowly(struct gb_task *task) {
     struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
 
     gb_stream_sync(u->t.core->backend, gb_core_transfer_part(&u->t), NULL);
@@ -441,15 +441,15 @@ static void settle_slowly(struct gb_task *task) {
 }
 
 /* Queued work may still run. Keeps the lane's reference until the stream has finished that work. */
-static void settle(struct gb_upload *u, struct gb_stream *stream) {
+static void finish_after_error(struct gb_upload *u, struct gb_stream *stream) {
     struct gb_backend *be = u->t.core->backend;
 
     if (!u->usable)
         u->usable = gb_event_pool_take(&u->t.device->events, NULL);
     if (u->usable && gb_event_record(be, u->usable->event, stream, NULL) == 0 &&
-        gb_watch(be, u->usable->event, settled, u, NULL) == 0)
+        gb_watch(be, u->usable->event, error_finished, u, NULL) == 0)
         return;
-    u->task.run = settle_slowly;
+    u->task.run = finish_after_error_slowly;
     gb_lane_post(&u->t.device->slow, &u->task);
 }
 
@@ -471,7 +471,7 @@ static void prepare(struct gb_upload *u) {
     }
     if (queue(u, stream, &watched, &base, &err) < 0) {
         gb_upload_fail(u, &err);
-        settle(u, stream);
+        finish_after_error(u, stream);
         gb_content_drop(base, NULL, NULL); /* its home is this stream */
         return;
     }

@@ -373,7 +373,7 @@ bool gb_upload_has_locked(const struct gb_upload *u, const struct gb_buffer *b) 
 
 /* The reason is the core's own error, else the code that the layers above gave, else that the client went away. */
 void gb_upload_count_failure(struct gb_upload *u) {
-    enum gb_code code = u->t.error.code != GB_OK ? u->t.error.code : u->blamed;
+    enum gb_code code = u->t.error.code != GB_OK ? u->t.error.code : u->failure_reason;
     enum gb_failure why = code == GB_OK ? GB_FAILURE_incomplete_body : gb_failure_of(code, GB_FAILED_UPLOAD);
 
     if (u->state == GB_UPLOAD_PLANNED || u->state == GB_UPLOAD_DONE)
@@ -494,9 +494,9 @@ void gb_upload_destroy(struct gb_core_transfer *transfer) {
     gb_upload_hand_back(gb_upload_of(transfer), destroy);
 }
 
-void gb_upload_blame(struct gb_upload *upload, enum gb_code why) {
-    if (upload && upload->blamed == GB_OK)
-        upload->blamed = why;
+void gb_upload_set_reason(struct gb_upload *upload, enum gb_code why) {
+    if (upload && upload->failure_reason == GB_OK)
+        upload->failure_reason = why;
 }
 
 void gb_upload_free(struct gb_upload *upload) {

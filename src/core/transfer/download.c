@@ -522,7 +522,7 @@ static int queue_block(struct gb_download *d, bool wait, struct gb_error *err) {
     if (start_block(d, b, err) < 0) {
         gb_core_transfer_ref(&d->t);
         gb_staged_copy_abandon(&b->f);
-        d->unsettled = true;
+        d->copy_may_run = true;
         return -1;
     }
     d->count++;
@@ -587,7 +587,7 @@ static bool has_failed(struct gb_download *d) {
     pthread_mutex_lock(&d->t.lock);
     failed = d->t.error.code != GB_OK;
     pthread_mutex_unlock(&d->t.lock);
-    return failed || d->unsettled;
+    return failed || d->copy_may_run;
 }
 
 void gb_download_ahead(struct gb_download *d) {
@@ -955,7 +955,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
     if (d->direct)
         pending = d->watching;
     else
-        pending = d->watching || ((pending || d->unsettled) && d->content->alloc_stream != d->t.stream);
+        pending = d->watching || ((pending || d->copy_may_run) && d->content->alloc_stream != d->t.stream);
     pthread_mutex_unlock(&d->t.lock);
     if (!pending) {
         gb_content_drop(d->content, NULL, NULL);

@@ -45,12 +45,12 @@ struct gb_download {
     uint64_t length; /* of all spans */
     uint64_t queued; /* bytes whose copy was queued */
     uint64_t sent;
-    bool unsettled; /* a copy failed and may still be under way */
-    bool ordered;   /* the stream waits for the content's last write */
-    bool asked;     /* behind is recorded, or not needed */
-    bool ready;     /* the CPU may read */
-    bool watching;  /* an event is watched, or the stream's part is being made */
-    char *scratch;  /* where the CPU packs bytes that are not contiguous */
+    bool copy_may_run; /* a copy failed and may still be under way */
+    bool ordered;      /* the stream waits for the content's last write */
+    bool asked;        /* behind is recorded, or not needed */
+    bool ready;        /* the CPU may read */
+    bool watching;     /* an event is watched, or the stream's part is being made */
+    char *scratch;     /* where the CPU packs bytes that are not contiguous */
     size_t scratch_n;
     size_t scratch_sent;
     struct gb_block blocks[GB_DOWNLOAD_COPIES];

@@ -371,11 +371,11 @@ const struct gb_buffer_rec *gb_upload_group_record(const struct gb_upload_group 
     return &j->members[i].upload->transaction.rec;
 }
 
-void gb_upload_group_blame(struct gb_upload_group *j, enum gb_code why) {
+void gb_upload_group_set_reason(struct gb_upload_group *j, enum gb_code why) {
     size_t i;
 
     for (i = 0; j && i < j->count; i++)
-        gb_upload_blame(j->members[i].upload, why);
+        gb_upload_set_reason(j->members[i].upload, why);
 }
 
 void gb_upload_group_free(struct gb_upload_group *j) {

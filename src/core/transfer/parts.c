@@ -362,7 +362,7 @@ int gb_append_open(struct gb_core *core, const struct gb_name *session, const ch
 }
 
 void gb_append_free(struct gb_append *a, bool spoiled) {
-    struct gb_multipart_waiter *settled = NULL;
+    struct gb_multipart_waiter *waiters = NULL;
     struct gb_error why = GB_ERROR_INIT;
     struct gb_multipart *multipart;
 
@@ -375,14 +375,14 @@ void gb_append_free(struct gb_append *a, bool spoiled) {
         /* A part, or memory that is being freed, keeps the append lock until its end. */
         multipart->append_locked = multipart->append_locked && (a->part || a->discards);
         multipart->touched_ns = gb_clock_ns();
-        gb_multipart_drained_locked(multipart, &settled);
+        gb_multipart_drained_locked(multipart, &waiters);
     }
     pthread_mutex_unlock(&multipart->lock);
     if (a->part) {
         (void)gb_upload_flush(a->part, NULL);
         gb_upload_free(a->part);
     }
-    gb_multipart_finish_calls(multipart, settled, NULL);
+    gb_multipart_finish_calls(multipart, waiters, NULL);
     if (spoiled) {
         gb_multipart_not_found(&why);
         gb_multipart_end(multipart, &why);

@@ -233,7 +233,7 @@ void gb_staged_copy_release(struct gb_staged_copy *f) {
     f->slot = NULL;
 }
 
-static void settled(void *arg, const struct gb_error *error) {
+static void error_finished(void *arg, const struct gb_error *error) {
     struct gb_staged_copy *f = arg;
     struct gb_core_transfer *t = f->transfer;
 
@@ -242,21 +242,21 @@ static void settled(void *arg, const struct gb_error *error) {
     gb_core_transfer_unref(t);
 }
 
-static void settle(struct gb_task *task) {
+static void finish_after_error(struct gb_task *task) {
     struct gb_staged_copy *f = gb_container_of(task, struct gb_staged_copy, task);
     struct gb_backend *be = f->transfer->core->backend;
 
     /* Others use the lane, so it waits for the stream only if the event cannot be watched. */
     if (f->end) {
         if (gb_event_record(be, f->end->event, f->stream, NULL) == 0 &&
-            gb_watch(be, f->end->event, settled, f, NULL) == 0)
+            gb_watch(be, f->end->event, error_finished, f, NULL) == 0)
             return;
         gb_stream_sync(be, f->stream, NULL);
     }
-    settled(f, NULL);
+    error_finished(f, NULL);
 }
 
 void gb_staged_copy_abandon(struct gb_staged_copy *f) {
-    f->task.run = settle;
+    f->task.run = finish_after_error;
     gb_lane_post(&f->transfer->device->lane, &f->task);
 }

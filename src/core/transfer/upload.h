@@ -215,7 +215,7 @@ struct gb_upload {
     bool counted;       /* a new buffer's place in the quota is reserved; the session's lock */
     bool marked;        /* the buffer is marked as being overwritten in place; the session's lock */
     bool created;
-    enum gb_code blamed; /* gb_upload_blame */
+    enum gb_code failure_reason; /* gb_upload_set_reason */
 
     /* The caller's thread: */
     bool touched; /* the buffer's memory may have changed */

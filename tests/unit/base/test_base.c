@@ -196,8 +196,8 @@ START_TEST(the_first_error_wins) {
     ck_assert_int_eq(gb_error_set(&err, GB_ERR_INTERNAL, "later"), -1);
     ck_assert_int_eq(err.code, GB_ERR_OUT_OF_MEMORY);
     ck_assert_str_eq(err.detail, "needs 5");
-    gb_error_native_told(&err, "cuda", 2, "cudaErrorMemoryAllocation", "cudaMallocFromPoolAsync", "out of memory");
-    gb_error_native_told(&err, "errno", 5, "EIO", "read", "other words");
+    gb_error_native_text(&err, "cuda", 2, "cudaErrorMemoryAllocation", "cudaMallocFromPoolAsync", "out of memory");
+    gb_error_native_text(&err, "errno", 5, "EIO", "read", "other words");
     ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
     ck_assert_str_eq(err.call, "cudaMallocFromPoolAsync");
     ck_assert_str_eq(err.native_text, "out of memory");

@@ -119,7 +119,7 @@ START_TEST(random_work_agrees_with_the_model) {
             }
         }
         if (step % 500 == 0) {
-            gb_host_arena_settle(&arena, own, tag((unsigned)step / 500 % 3));
+            gb_host_arena_coalesce(&arena, own, tag((unsigned)step / 500 % 3));
             check_arena(&arena);
         }
     }
@@ -128,7 +128,7 @@ START_TEST(random_work_agrees_with_the_model) {
         if (live[i])
             gb_host_arena_give(&arena, live[i], NULL, 0);
     }
-    gb_host_arena_settle(&arena, anyone, NULL);
+    gb_host_arena_coalesce(&arena, anyone, NULL);
     check_arena(&arena);
     ck_assert_ptr_null(arena.segments->first->next); /* all blocks are merged */
     done(&arena);
