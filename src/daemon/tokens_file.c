@@ -15,7 +15,6 @@
 #include "base/encoding.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "base/timestamp.h"
 #include "model/token.h"
 
 /* --- found by what one token alone may have ----------------------------------------------------------------------- */

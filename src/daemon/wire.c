@@ -31,7 +31,7 @@
 #include "daemon/checks.h"
 #include "daemon/fleet.h"
 #include "daemon/request_log.h"
-#include "daemon/state.h"
+#include "daemon/state_dir.h"
 #include "daemon/tokens.h"
 #include "http/tls/context.h"
 

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/encoding.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/text.h"
-#include "base/timestamp.h"
 #include "disk/disk.h"
 #include "format/safetensors.h"
 

@@ -13,7 +13,6 @@
 #include "api/context.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "base/timestamp.h"
 #include "core/core.h"
 
 /* --- query -------------------------------------------------------------------------------------------------------- */

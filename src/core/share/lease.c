@@ -214,7 +214,7 @@ static void left(struct gb_transaction *transaction) {
             gb_buffer_note_behind_locked(s, lease_buffer_locked(lease));
         pthread_mutex_unlock(&s->lock);
     }
-    gb_lease_over(lease);
+    gb_lease_dispose(lease);
 }
 
 /* --- over --------------------------------------------------------------------------------------------------------- */
@@ -252,7 +252,7 @@ static void drop_event(struct gb_task *task) {
     drop(lease);
 }
 
-void gb_lease_over(struct gb_lease *lease) {
+void gb_lease_dispose(struct gb_lease *lease) {
     struct gb_session *s = lease->session;
     struct gb_lane *lane = &lease->content->device->lane;
 
@@ -298,7 +298,7 @@ static void lease_leave(struct gb_lease *lease, bool commit) {
     if (commit)
         gb_lease_commit(lease, &how);
     else
-        gb_lease_over(lease);
+        gb_lease_dispose(lease);
 }
 
 /* Only the lane continues the end of a lease that is finishing. */

@@ -147,7 +147,7 @@ void gb_holder_unref(struct gb_holder *holder);
 
 /* Withdraws a lease that has ended or was not granted, releases what it holds and finishes its call. Without locks;
  * drops the reference of its life. */
-void gb_lease_over(struct gb_lease *lease);
+void gb_lease_dispose(struct gb_lease *lease);
 
 /* Starts the transaction of a lease for writing: how->validate_locked and the steps that follow it. */
 void gb_lease_commit(struct gb_lease *lease, const struct gb_transaction *how);

@@ -103,7 +103,7 @@ static struct gb_lease *begin(struct gb_core *core, const struct gb_lease_params
 static void fail(struct gb_lease *lease, const struct gb_error *error) {
     gb_core_report_error(lease->core, error);
     lease->error = *error;
-    gb_lease_over(lease);
+    gb_lease_dispose(lease);
 }
 
 static int cut(struct gb_error *err) {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "daemon/state.h"
+#include "daemon/state_dir.h"
 
 static int no_memory(struct gb_error *err) {
     return gb_error_set(err, GB_ERR_INTERNAL, "out of memory");

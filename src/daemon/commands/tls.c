@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "daemon/commands/command.h"
-#include "daemon/state.h"
+#include "daemon/state_dir.h"
 #include "tls/names.h"
 #include "tls/pair.h"
 

@@ -11,11 +11,10 @@
 #include "base/hash.h"
 #include "base/json_writer.h"
 #include "base/text.h"
-#include "base/timestamp.h"
 #include "daemon/cage/privileges.h"
 #include "daemon/checks.h"
 #include "daemon/commands/command.h"
-#include "daemon/state.h"
+#include "daemon/state_dir.h"
 #include "daemon/tokens_file.h"
 #include "model/token.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/listen.h"
-#include "daemon/state.h"
+#include "daemon/state_dir.h"
 #include "gb_test.h"
 
 static struct gb_error err;

@@ -1,6 +1,6 @@
 /* The folder of the database, the UNIX socket and the file of addresses. */
-#ifndef GB_DAEMON_STATE_H
-#define GB_DAEMON_STATE_H
+#ifndef GB_DAEMON_STATE_DIR_H
+#define GB_DAEMON_STATE_DIR_H
 
 #include <sys/types.h>
 

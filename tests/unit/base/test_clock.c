@@ -1,7 +1,7 @@
 /* Times and durations that people write. */
 #include <string.h>
 
-#include "base/timestamp.h"
+#include "base/clock.h"
 #include "gb_test.h"
 
 static const struct {

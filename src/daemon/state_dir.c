@@ -1,5 +1,5 @@
 /* The state directory: which folder it is, and what lies in it. It is made with its parents, for its owner alone. */
-#include "daemon/state.h"
+#include "daemon/state_dir.h"
 
 #include <errno.h>
 #include <stdio.h>
