@@ -133,9 +133,9 @@ START_TEST(test_session) {
     ck_assert_uint_eq(call->buffers, 20);
     ck_assert_uint_eq(call->bytes, 20 * 100000);
     ck_assert_uint_eq(call->skipped, 1);
-    ck_assert_uint_eq(call->told, 1);
-    ck_assert_str_eq(call->tell[0].name.s, "odd.small");
-    ck_assert_int_eq(call->tell[0].code, GB_ERR_INVALID_ARGUMENT);
+    ck_assert_uint_eq(call->listed_count, 1);
+    ck_assert_str_eq(call->listed[0].name.s, "odd.small");
+    ck_assert_int_eq(call->listed[0].code, GB_ERR_INVALID_ARGUMENT);
     gb_call_unref(&call->base);
     ck_assert_uint_eq(used(&f), 20 * 100000 + 10);
     call = sweep(&f, gb_session_evict, "");
