@@ -56,7 +56,9 @@ void gb_hash_free(struct gb_hash *hash); /* NULL is accepted */
 /* Fills out[0..n) with random bytes fit for secrets. Returns 0 or -1. */
 int gb_random(void *out, size_t n, struct gb_error *err);
 
-/* CRC32C (Castagnoli), as iSCSI and SSE4.2 compute it. The arithmetic is ISA-L's. */
+/* --- CRC32C ------------------------------------------------------------------------------------------------------- */
+
+/* Castagnoli's, as iSCSI and SSE4.2 compute it. The arithmetic is ISA-L's. */
 
 /* Continues crc (0 at the start) over data[0..n). gb_crc32c(0, "123456789", 9) == 0xe3069283. */
 uint32_t gb_crc32c(uint32_t crc, const void *data, size_t n);

@@ -24,7 +24,7 @@ void gb_process_read(struct gb_process *ret);
  * read. */
 uint64_t gb_process_started_ns(void);
 
-/* The memory of this process: how much there is, and pages that the system has promised and not given yet. */
+/* --- memory: how much there is, and pages that the system has promised and not given yet -------------------------- */
 
 /* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
  * where /proc and /sys are found. */
@@ -38,7 +38,7 @@ bool gb_pages_present(const void *at, size_t n);
  * a busy machine. The pages keep their bytes, and others may use them meanwhile. */
 void gb_pages_make(void *at, size_t n);
 
-/* The standard descriptors of a program. */
+/* --- standard descriptors ----------------------------------------------------------------------------------------- */
 
 /* Before anything is opened: takes the numbers of those that are closed, so that no file gets them. Reading and writing
  * them fails as before. */

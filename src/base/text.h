@@ -29,7 +29,7 @@ void gb_text_set(struct gb_text **at, struct gb_text *text);
 /* The bytes with a NUL behind them, valid as long as the caller's reference; "" for NULL. */
 const char *gb_text_s(const struct gb_text *text);
 
-/* Escapes text from clients, so that it is harmless on a terminal and in a log line. */
+/* --- escapes: text from clients is harmless on a terminal and in a log line --------------------------------------- */
 
 /* Bytes of the character at s (RFC 3629); 0: it is not one. */
 size_t gb_utf8_len(const char *s);

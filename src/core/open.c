@@ -108,8 +108,6 @@ static void core_devices_close(struct gb_core *core) {
 
 /* --- open --------------------------------------------------------------------------------------------------------- */
 
-/* The core's beginning and end. */
-
 /* They count against the ceiling of page-locked memory for as long as the core is open. */
 static int open_slots(struct gb_core *core, struct gb_error *err) {
     const struct gb_core_config *config = &core->config;

@@ -332,9 +332,7 @@ int gb_disk_folder_commit(struct gb_disk_folder *f, const struct gb_manifest *ma
     return 0;
 }
 
-/* --- checkpoint --------------------------------------------------------------------------------------------------- */
-
-/* Checkpoints that are there. */
+/* --- checkpoints that are there ----------------------------------------------------------------------------------- */
 
 /* A manifest beyond that is not ours. */
 #define MANIFEST_MAX (UINT64_C(1) << 30)

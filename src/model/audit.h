@@ -54,9 +54,9 @@ struct gb_audit_rec {
 /* One object, without what does not apply. */
 void gb_audit_render(struct gb_json_writer *out, const struct gb_audit_rec *rec);
 
-/* Records of the audit, packed one behind the other, with their texts. Not thread-safe. */
+/* --- queue -------------------------------------------------------------------------------------------------------- */
 
-/* Zero-initialised is empty. */
+/* Records of the audit, packed one behind the other, with their texts. Zero-initialised is empty. Not thread-safe. */
 struct gb_audit_queue {
     char *at;
     size_t used;

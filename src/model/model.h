@@ -125,9 +125,7 @@ struct gb_location {
     void *ptr;
 };
 
-/* How memory reaches another process. */
-
-/* In the order in which they are tried. */
+/* How memory reaches another process, in the order in which the ways are tried. */
 enum gb_export_way {
     GB_EXPORT_VMM,    /* a descriptor for cuMemImportFromShareableHandle */
     GB_EXPORT_POOL,   /* a descriptor for cudaMemPoolImportFromShareableHandle; handle is cudaMemPoolPtrExportData */

@@ -93,7 +93,7 @@ void gb_columns_want(struct gb_columns *columns, const char *name, const char *s
  * for each column that is added, which made up most of the first start. */
 int gb_columns_add(sqlite3 *db, const char *table, const struct gb_columns *wanted, struct gb_error *err);
 
-/* The lock file beside the database: one daemon at a time. Internal to the store. */
+/* --- lock file beside the database: one daemon at a time ---------------------------------------------------------- */
 
 /* Takes PATH.lock. Returns 0 and a descriptor for gb_lock_drop, or -1 with INTERNAL naming the process that holds it.
  * Never blocks. */

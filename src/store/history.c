@@ -606,8 +606,6 @@ int gb_history_put(struct gb_history *history, const struct gb_history_sample *s
 
 /* --- rolling up and forgetting ------------------------------------------------------------------------------------ */
 
-/* Rolling up and forgetting: the writer's side. */
-
 /* Rows that one visit of a series reads, or drops, of a level: the rest waits for the next. */
 #define VISIT_ROWS 2000
 

@@ -193,6 +193,8 @@ struct gb_content *gb_session_clear_locked(struct gb_session *session);
 /* Takes the place out of the map if no change holds it. */
 void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer);
 
+/* --- guard -------------------------------------------------------------------------------------------------------- */
+
 /* Checks against pins, seals and owners of adopted memory. The session's lock is held in all of these. */
 
 /* Returns 0; -1 with MAPPED, naming the lease and the remedy, if other processes map the buffer's bytes. */
@@ -229,6 +231,8 @@ int gb_adopted_check_locked(const struct gb_buffer *buffer, const char *what, st
 /* Sets CONTENT_LOST, with the way in which the buffer lost its bytes. Returns -1. */
 int gb_lost(const struct gb_buffer *buffer, struct gb_error *err);
 
+/* --- buffers that are stored together ----------------------------------------------------------------------------- */
+
 /* Buffers whose latest bytes came in one change and are not on disk yet: they go there in one commit, so that a crash
  * leaves the bytes of all or of none. Those of two changes that share a buffer go together too: its bytes are of both.
  * The session's lock is held in all of these. */
@@ -256,10 +260,10 @@ struct gb_buffer *gb_together_leader(struct gb_buffer *buffer);
 /* False: the bytes are lost, incomplete, or a process may be writing them; that may last. */
 bool gb_together_can_be_stored(const struct gb_buffer *buffer);
 
-/* Reports of damaged stored bytes. */
+/* --- damage of stored bytes --------------------------------------------------------------------------------------- */
 
-/* Whether the error says that the stored bytes are not what they should be: anything else may be over by the next
- * try. */
+/* Whether the error says that the stored bytes are not what they should be: anything else may have ended by the
+ * next try. */
 bool gb_damage_is(const struct gb_error *error);
 
 /* Notes it if it is, and posts a notice. often: a client may ask for the same bytes again and again. [any thread, never

@@ -253,7 +253,7 @@ static void restore_item_init(struct gb_restore_item *item) {
 
 /* --- restore ------------------------------------------------------------------------------------------------------ */
 
-/* Restoring a checkpoint: one group of transactions, whose bytes are links. */
+/* One group of transactions, whose bytes are links. */
 
 /* Buffers that are loaded at a time. */
 #define AT_ONCE 16

@@ -9,7 +9,7 @@
 #include "core/runtime/runtime.h"
 #include "disk/disk.h"
 
-/* The disk as the core knows it: its threads, and the tee of a durable upload. */
+/* --- disk: its threads, and the tee of a durable upload ----------------------------------------------------------- */
 
 /* The threads that wait for the disk: --disk-threads of them, which begin with the first work. None holds a lock across
  * a call of the disk. */
@@ -239,7 +239,9 @@ void gb_block_reader_post(struct gb_block_reader *r, void *ptr, size_t n, uint64
  * be NULL. */
 int gb_block_reader_result(struct gb_block_reader *r, struct gb_error *err);
 
-/* Loads: bytes that are on disk alone come into memory because a request wants them. The request is refused with
+/* --- loads -------------------------------------------------------------------------------------------------------- */
+
+/* Bytes that are on disk alone come into memory because a request wants them. The request is refused with
  * NOT_LOADED, waits for the end of a load (gb_loads_wait) and is made again. */
 
 /* One load of a buffer, shared by the buffer and the thread that carries it out. Guarded by the session's lock. */

@@ -9,8 +9,6 @@
 
 /* --- streams ------------------------------------------------------------------------------------------------------ */
 
-/* Use cases of streams. */
-
 /* A stream whose query fails counts as idle. */
 static bool busy(struct gb_core_stream *st) {
     struct gb_core *core = st->core;
@@ -97,7 +95,7 @@ int gb_stream_list(struct gb_core *core, const struct gb_name *session, struct g
     return r;
 }
 
-/* --- making and removing ------------------------------------------------------------------------------------------ */
+/* --- streams: making and removing --------------------------------------------------------------------------------- */
 
 static struct gb_core_stream *make_locked(struct gb_session *s, const struct gb_name *name, struct gb_error *err) {
     uint64_t max = s->core->config.streams_max ? s->core->config.streams_max : GB_STREAMS_MAX;
@@ -214,7 +212,7 @@ static struct gb_core_event *find_locked(struct gb_session *s, const struct gb_n
     return e;
 }
 
-/* --- looking ------------------------------------------------------------------------------------------------------ */
+/* --- events: reading ---------------------------------------------------------------------------------------------- */
 
 /* *ret_mark has a reference; the caller queries it without the lock. */
 static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret, struct gb_event_mark **ret_mark) {

@@ -6,8 +6,6 @@
 #include "core/session/session.h"
 #include "model/model.h"
 
-/* What a session may hold, reserved and given back. All under the session's lock. */
-
 /* Returns 0 if that many more bytes and buffers fit, also if only after other buffers have left memory; else -1 with
  * QUOTA_EXCEEDED or LIMIT_REACHED. tell: posts the refusal to the feed. The caller counts it by gb_quota_denied. */
 int gb_quota_check_locked(struct gb_session *session, uint64_t bytes, uint64_t count, bool tell, struct gb_error *err);

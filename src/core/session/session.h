@@ -226,6 +226,8 @@ bool gb_session_idle(struct gb_session *session);
 struct gb_idlist gb_session_take_pools_locked(struct gb_session *session);
 void gb_session_drop_pools(struct gb_idlist *pools);
 
+/* --- names that other nodes may know ------------------------------------------------------------------------------ */
+
 /* Names of sealed buffers of which other nodes may have copies. Such a name is given to no other bytes until those
  * nodes have dropped what it named: a copy is then never served under a name that means something else. */
 
@@ -235,6 +237,8 @@ int gb_copies_check_name_locked(struct gb_session *session, const char *name, st
 void gb_copies_note_locked(struct gb_session *session, const char *name, bool was_sealed, bool is_sealed);
 /* The holders have changed, or were read from the database. The session's lock is held. */
 void gb_copies_set_locked(struct gb_session *session, bool withhold_all);
+
+/* --- operations --------------------------------------------------------------------------------------------------- */
 
 /* One call's work in a session: what all operations share, from the look at the session to the end of the call.
  *
