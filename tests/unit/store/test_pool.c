@@ -29,6 +29,25 @@ static void assert_pool(const struct gb_pool_rec *got, const struct gb_pool_rec 
     ck_assert_int_eq(got->updated_at_us, want->updated_at_us);
 }
 
+static void fill_phrase(void *at, unsigned i) {
+    struct gb_phrase *phrase = at;
+
+    snprintf(phrase->s, sizeof(phrase->s), "text %u", i);
+}
+
+static void fill_nothing(void *at, unsigned i) {
+    (void)at;
+    (void)i;
+}
+
+/* Each text of the list that is not set below has a value of its own in each record. */
+static void fill_texts(struct gb_pool_rec *rec, unsigned i) {
+#define FILL(at) _Generic(at, struct gb_phrase * : fill_phrase, default : fill_nothing)(at, i);
+#define GB_POOL_FIELD(name, ...) FILL(&rec->name)
+#define GB_POOL_CONFIG(name, ...) FILL(&rec->config.name)
+#include "model/pool.def"
+}
+
 START_TEST(every_field_of_a_pool_comes_back) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -56,6 +75,7 @@ START_TEST(every_field_of_a_pool_comes_back) {
                                        .created_at_us = 1700000000000005 + i,
                                        .updated_at_us = 1700000000000105 + i};
         snprintf(pool[i].name.s, sizeof(pool[i].name.s), "p%u", i % 3); /* of two sessions the same */
+        fill_texts(&pool[i], i);
         gb_store_put_pool(f.store, &pool[i], NULL, NULL, NULL);
     }
     pool[1].version = 9; /* again: an update */
