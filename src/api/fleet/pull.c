@@ -1,6 +1,5 @@
 /* Pulls: copies whose source is a URL, or a session of another node. The request is read here, the nodes that it may go
  * to are found in the directory, and fleet/pull moves the bytes. resources/writes.c calls this. */
-#include "api/fleet/pull.h"
 
 #include <stdio.h>
 #include <stdlib.h>

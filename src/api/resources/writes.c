@@ -4,7 +4,7 @@
 
 #include "api/auth.h"
 #include "api/context.h"
-#include "api/fleet/pull.h"
+#include "api/fleet/ask.h"
 #include "api/pipeline/async.h"
 #include "api/pipeline/conditional.h"
 #include "api/pipeline/hook.h"

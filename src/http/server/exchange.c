@@ -20,7 +20,6 @@
 #include "http/http.h"
 #include "http/message/response.h"
 #include "http/message/router.h"
-#include "http/server/bound.h"
 #include "http/server/state.h"
 #include "http/tls/tls.h"
 
@@ -165,6 +164,10 @@ int gb_http_reply_room(const struct gb_http_request *request, struct gb_error *e
 }
 
 /* --- exchange ----------------------------------------------------------------------------------------------------- */
+
+struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
+    return (struct gb_exchange *)request;
+}
 
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target) {
     /* Not zeroed as a whole: the arrays are large, and their counts say what is filled. */

@@ -105,9 +105,7 @@ struct gb_exchange {
     struct gb_http_transfer *transfer; /* on a transfer loop */
 };
 
-static inline struct gb_exchange *gb_exchange_of(struct gb_http_request *request) {
-    return (struct gb_exchange *)request;
-}
+struct gb_exchange *gb_exchange_of(struct gb_http_request *request);
 
 /* target: as received; copied. NULL: it is set later. Returns NULL if memory is exhausted. */
 struct gb_exchange *gb_exchange_new(struct gb_http_server *server, const char *target);

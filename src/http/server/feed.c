@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "http/http.h"
-#include "http/server/bound.h"
 #include "http/server/state.h"
 #include "http/tls/tls.h"
 

@@ -16,7 +16,6 @@
 #include "http/message/fields.h"
 #include "http/message/request.h"
 #include "http/message/response.h"
-#include "http/server/bound.h"
 #include "http/server/detach.h"
 #include "http/server/exchange.h"
 #include "http/server/loop.h"

@@ -1,6 +1,6 @@
 /* A connection whose body or answer is long, on a transfer loop: it reads the body, writes the answer, reads the next
  * head, and keeps the pace that its client may have. transfer_loop.c calls this, on its thread. */
-#include "http/server/transfer.h"
+#include "http/server/transfer_loop.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "http/message/request.h"
 #include "http/message/response.h"
-#include "http/server/bound.h"
 #include "http/server/exchange.h"
 #include "http/server/state.h"
 #include "http/tls/tls.h"
@@ -91,7 +90,7 @@ static uint64_t share_of(const struct gb_http_transfer *t, struct gb_bucket_rate
     return share > least ? share : least;
 }
 
-size_t gb_pace_bounded(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n) {
+static size_t pace_bounded(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n) {
     struct gb_bucket_rate rate = gb_client_bytes(t->ex->client);
     uint64_t share;
 
@@ -108,13 +107,24 @@ size_t gb_pace_bounded(struct gb_transfer_loop *loop, struct gb_http_transfer *t
     return 0;
 }
 
-void gb_pace_paid(struct gb_http_transfer *t, size_t n) {
+static void pace_paid(struct gb_http_transfer *t, size_t n) {
     struct gb_bucket_rate rate = gb_client_bytes(t->ex->client);
 
     if (rate.per_s == 0)
         return;
     gb_bucket_charge(&t->ex->client->bytes, rate, n, gb_clock_ns());
     t->ex->paid_bytes += n;
+}
+
+/* How many of n bytes may be moved now. 0: t waits for the tick. A refusal never waits. */
+static size_t pace(struct gb_transfer_loop *loop, struct gb_http_transfer *t, size_t n) {
+    return t->ex->client && t->ex->err.code == GB_OK ? pace_bounded(loop, t, n) : n;
+}
+
+/* That many were moved. */
+static void pace_moved(struct gb_http_transfer *t, size_t n) {
+    if (t->ex->client)
+        pace_paid(t, n);
 }
 
 void gb_pace_excuse(struct gb_http_transfer *t, uint64_t now_ns) {
@@ -358,7 +368,7 @@ static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_trans
     }
     if (size > remaining)
         size = (size_t)remaining;
-    size = gb_pace(loop, t, size);
+    size = pace(loop, t, size);
     if (size == 0)
         return 0;
     got = read_data(t, room, size);
@@ -368,7 +378,7 @@ static int64_t receive_piece(struct gb_transfer_loop *loop, struct gb_http_trans
     ex->moved_ns = gb_clock_ns();
     if (ex->req.chunked)
         gb_chunked_took(&ex->framing, (uint64_t)got);
-    gb_pace_moved(t, (size_t)got);
+    pace_moved(t, (size_t)got);
     *ret_drained = !early && (size_t)got < size;
     return ex->req.sink->fill(ex->req.sink, (size_t)got, err) < 0 ? -1 : got;
 }
@@ -560,14 +570,14 @@ static enum gb_transfer_outcome wait_for_handler(struct gb_transfer_loop *loop, 
 
 /* Sends up to n bytes. Returns the bytes sent, 0 to wait for room in the socket, or -1 if the client is gone. */
 static ssize_t push(struct gb_transfer_loop *loop, struct gb_http_transfer *t, const void *at, size_t n, bool more) {
-    size_t may = gb_pace(loop, t, n);
+    size_t may = pace(loop, t, n);
     ssize_t sent;
 
     if (may == 0)
         return 0;
     sent = gb_wire_send(t->fd, t->from.tls, at, may, more);
     if (sent > 0) {
-        gb_pace_moved(t, (size_t)sent);
+        pace_moved(t, (size_t)sent);
         t->moved_ns = gb_clock_ns();
         t->progress.out += (uint64_t)sent;
         return sent;

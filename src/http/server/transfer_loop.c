@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "http/server/exchange.h"
-#include "http/server/transfer.h"
 #include "http/tls/tls.h"
 
 #define EVENTS 64
