@@ -159,11 +159,6 @@ void gb_http_server_drain(struct gb_http_server *server) {
     wake_loops(server);
 }
 
-void gb_http_server_tell(struct gb_http_server *server) {
-    if (server->feed && server->feed->started)
-        gb_http_feed_wake(server->feed);
-}
-
 unsigned gb_http_feed_epoch(const struct gb_http_request *request) {
     const struct gb_http_feed *feed = gb_http_server_of(request)->feed;
 

@@ -469,6 +469,11 @@ void gb_http_feed_wake(struct gb_http_feed *feed) {
         return;
 }
 
+void gb_http_server_tell(struct gb_http_server *server) {
+    if (server->feed && server->feed->started)
+        gb_http_feed_wake(server->feed);
+}
+
 void gb_http_feed_give(struct gb_http_feed *feed, struct gb_feed_listener *l) {
     pthread_mutex_lock(&feed->lock);
     l->next = feed->entering;
