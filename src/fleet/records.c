@@ -1,3 +1,5 @@
+/* The records of the directory, between JSON and structures. A record that another node wrote is checked member by
+ * member; nothing here waits or keeps state. directory.c, owner.c, member.c and the files of hub call this. */
 #include "fleet/records.h"
 
 #include <inttypes.h>
