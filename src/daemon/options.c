@@ -56,7 +56,9 @@ const struct gb_option_spec *gb_option_find(const char *name, size_t len) {
     return NULL;
 }
 
-char *gb_option_hint(const char *name, size_t len, const char *before, char text[GB_NEAREST_HINT]) {
+/* "; is --listen meant?" in text if an option is called nearly name[0..len), else "". before: "--", or "" in a file.
+ * Returns text. */
+static char *option_hint(const char *name, size_t len, const char *before, char text[GB_NEAREST_HINT]) {
     struct gb_nearest nearest;
     size_t i;
 
@@ -250,7 +252,7 @@ int gb_options_line(struct gb_options *options, const char *path, unsigned numbe
     if (!spec || spec == &gb_option_specs[GB_OPTION_ID_config] || spec == &gb_option_specs[GB_OPTION_ID_help] ||
         spec == &gb_option_specs[GB_OPTION_ID_version])
         return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "%.128s:%u: there is no option \"%.64s\" for a file%s", path,
-                            number, key, !spec ? gb_option_hint(key, strlen(key), "", hint) : "");
+                            number, key, !spec ? option_hint(key, strlen(key), "", hint) : "");
     *ret_spec = spec;
     snprintf(where, sizeof(where), "%.128s:%u: %s", path, number, spec->name);
     return gb_option_set(options, spec, GB_SOURCE_FILE, where, value, err);
@@ -351,7 +353,7 @@ int gb_options_take(struct gb_options *options, int argc, char **argv, int *at, 
     spec = gb_option_find(text + 2, len);
     if (!spec)
         return gb_error_set(err, GB_ERR_UNKNOWN_FIELD, "there is no option \"--%.*s\"%s", len > 64 ? 64 : (int)len,
-                            text + 2, gb_option_hint(text + 2, len, "--", hint));
+                            text + 2, option_hint(text + 2, len, "--", hint));
     snprintf(where, sizeof(where), "--%s", spec->name);
     if (text[2 + len] == '=') {
         value = text + 3 + len;

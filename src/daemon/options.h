@@ -73,10 +73,6 @@ extern const struct gb_option_spec gb_option_specs[GB_OPTION_IDS];
 
 void gb_options_done(struct gb_options *options);
 
-/* "; is --listen meant?" in text if an option is called nearly name[0..len), else "". before: "--", or "" in a file.
- * Returns text. */
-char *gb_option_hint(const char *name, size_t len, const char *before, char text[GB_NEAREST_HINT]);
-
 /* Finds an option by name[0..len). NULL: no such option. */
 const struct gb_option_spec *gb_option_find(const char *name, size_t len);
 

@@ -36,7 +36,8 @@ void gb_disk_checkpoint_path(const struct gb_disk *disk, const struct gb_name *n
     gb_disk_path(disk, below, ret);
 }
 
-int gb_disk_checkpoints_sync(struct gb_disk *disk, struct gb_error *err) {
+/* Syncs DIR/checkpoints. */
+static int disk_checkpoints_sync(struct gb_disk *disk, struct gb_error *err) {
     enum gb_disk_op op;
     char path[PATH_MAX];
 
@@ -44,7 +45,8 @@ int gb_disk_checkpoints_sync(struct gb_disk *disk, struct gb_error *err) {
     return gb_disk_sync_folder(disk, path, &op) < 0 ? gb_disk_fail(disk, op, errno, 0, err) : 0;
 }
 
-int gb_disk_checkpoints_make(struct gb_disk *disk, struct gb_error *err) {
+/* Makes DIR/checkpoints, and syncs the entry for it. */
+static int disk_checkpoints_make(struct gb_disk *disk, struct gb_error *err) {
     enum gb_disk_op op = GB_DISK_OP_mkdir;
     char path[PATH_MAX];
 
@@ -56,7 +58,8 @@ int gb_disk_checkpoints_make(struct gb_disk *disk, struct gb_error *err) {
     return gb_disk_sync_folder(disk, disk->dir, &op) < 0 ? gb_disk_fail(disk, op, errno, 0, err) : 0;
 }
 
-int gb_disk_checkpoint_absent(struct gb_disk *disk, const struct gb_name *name, struct gb_error *err) {
+/* The folder is not there: CHECKPOINT_NOT_FOUND, or STORAGE_UNAVAILABLE where all have gone. */
+static int disk_checkpoint_absent(struct gb_disk *disk, const struct gb_name *name, struct gb_error *err) {
     if (gb_disk_check_marker(disk, err) < 0)
         return -1;
     return gb_error_set(err, GB_ERR_CHECKPOINT_NOT_FOUND, "there is no checkpoint named \"%s\"", name->s);
@@ -79,8 +82,9 @@ static int write_all(struct gb_disk *disk, int fd, const char *ptr, size_t n, ui
     return 0;
 }
 
-int gb_disk_checkpoint_write(struct gb_disk *disk, int folder, const char *file, const void *head, size_t head_n,
-                             const void *data, size_t n, struct gb_error *err) {
+/* Writes a new file in a folder and syncs it; on failure it is gone. */
+static int disk_checkpoint_write(struct gb_disk *disk, int folder, const char *file, const void *head, size_t head_n,
+                                 const void *data, size_t n, struct gb_error *err) {
     enum gb_disk_op op = GB_DISK_OP_write;
     int fd = gb_disk_call_create(disk->plan, folder, file, O_EXCL);
     int errnum;
@@ -156,7 +160,7 @@ static int make(struct gb_disk_folder *f, struct gb_error *err) {
     struct gb_disk *disk = f->disk;
     enum gb_disk_op op;
 
-    if (gb_disk_checkpoints_make(disk, err) < 0)
+    if (disk_checkpoints_make(disk, err) < 0)
         return -1;
     if (disk_checkpoint_clear(disk, f->path, &op) < 0)
         return gb_disk_fail(disk, op, errno, 0, err);
@@ -288,7 +292,7 @@ int gb_disk_folder_write(struct gb_disk_folder *f, size_t index, const struct gb
         gb_disk_header_build(&name, meta, entry->crc32c, page, err) < 0)
         return -1;
     sum_file(page, entry);
-    return gb_disk_checkpoint_write(f->disk, f->fd, file, page, sizeof(page), data, (size_t)entry->bytes, err);
+    return disk_checkpoint_write(f->disk, f->fd, file, page, sizeof(page), data, (size_t)entry->bytes, err);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -303,9 +307,8 @@ static int write_texts(struct gb_disk_folder *f, const struct gb_manifest *manif
     if (index.failed || text.failed)
         r = gb_error_set(err, GB_ERR_SATURATED, "no memory for the manifest; try again later");
     else
-        r = gb_disk_checkpoint_write(f->disk, f->fd, GB_CHECKPOINT_INDEX, NULL, 0, index.s, index.used, err) < 0 ||
-                    gb_disk_checkpoint_write(f->disk, f->fd, GB_CHECKPOINT_MANIFEST, NULL, 0, text.s, text.used, err) <
-                        0
+        r = disk_checkpoint_write(f->disk, f->fd, GB_CHECKPOINT_INDEX, NULL, 0, index.s, index.used, err) < 0 ||
+                    disk_checkpoint_write(f->disk, f->fd, GB_CHECKPOINT_MANIFEST, NULL, 0, text.s, text.used, err) < 0
                 ? -1
                 : 0;
     gb_json_done(&index);
@@ -325,7 +328,7 @@ int gb_disk_folder_commit(struct gb_disk_folder *f, const struct gb_manifest *ma
     if (gb_disk_call_rename(disk->plan, AT_FDCWD, f->path, AT_FDCWD, path) < 0)
         return gb_disk_fail(disk, GB_DISK_OP_rename, errno, 0, err);
     memcpy(f->path, path, sizeof(path)); /* to be removed if what follows fails */
-    if (gb_disk_checkpoints_sync(disk, err) < 0)
+    if (disk_checkpoints_sync(disk, err) < 0)
         return -1;
     close(f->fd);
     free(f);
@@ -427,7 +430,8 @@ int gb_disk_checkpoint_open(struct gb_disk *disk, const struct gb_name *name, co
     return gb_disk_read_open_path(disk, path, ret, ret_size, err);
 }
 
-int gb_disk_manifest_read(struct gb_disk *disk, const char *path, struct gb_manifest *ret, struct gb_error *err) {
+/* Reads the manifest of that path; errors as gb_manifest_parse and gb_disk_read_open_path. */
+static int disk_manifest_read(struct gb_disk *disk, const char *path, struct gb_manifest *ret, struct gb_error *err) {
     struct gb_disk_reader *reader;
     struct gb_error why = GB_ERROR_INIT;
     uint64_t size;
@@ -453,10 +457,10 @@ int gb_disk_checkpoint_manifest(struct gb_disk *disk, const struct gb_name *name
     char path[PATH_MAX];
 
     gb_disk_checkpoint_path(disk, name, false, GB_CHECKPOINT_MANIFEST, path);
-    if (gb_disk_manifest_read(disk, path, ret, &why) == 0)
+    if (disk_manifest_read(disk, path, ret, &why) == 0)
         return 0;
     if (why.code == GB_ERR_CONTENT_LOST)
-        return gb_disk_checkpoint_absent(disk, name, err);
+        return disk_checkpoint_absent(disk, name, err);
     if (why.code == GB_ERR_INVALID_ARGUMENT || why.code == GB_ERR_INVALID_NAME) {
         why.code = GB_ERR_CONTENT_DAMAGED;
         gb_disk_note_damage(disk);
@@ -476,7 +480,7 @@ int gb_disk_checkpoint_index(struct gb_disk *disk, const struct gb_name *name, c
         return 0;
     gb_manifest_write_index(manifest, &out);
     r = out.failed ? gb_error_set(err, GB_ERR_SATURATED, "no memory for the index; try again later")
-                   : gb_disk_checkpoint_write(disk, AT_FDCWD, path, NULL, 0, out.s, out.used, err);
+                   : disk_checkpoint_write(disk, AT_FDCWD, path, NULL, 0, out.s, out.used, err);
     gb_json_done(&out);
     return r;
 }
@@ -555,7 +559,7 @@ int gb_disk_checkpoint_remove(struct gb_disk *disk, const struct gb_name *name, 
     op = GB_DISK_OP_rename;
     if (gb_disk_call_rename(disk->plan, AT_FDCWD, path, AT_FDCWD, hidden) < 0)
         return errno == ENOENT ? 0 : gb_disk_fail(disk, op, errno, 0, err);
-    if (gb_disk_checkpoints_sync(disk, err) < 0)
+    if (disk_checkpoints_sync(disk, err) < 0)
         return -1;
     if (disk_checkpoint_clear(disk, hidden, &op) < 0)
         gb_disk_count_failure(disk); /* the next start removes it */
@@ -607,7 +611,7 @@ static int open_folder(struct gb_disk_put *put, const struct gb_name *session, s
     char path[PATH_MAX];
     bool made;
 
-    if (gb_disk_checkpoints_make(disk, err) < 0)
+    if (disk_checkpoints_make(disk, err) < 0)
         return -1;
     gb_disk_checkpoint_path(disk, &put->name, false, NULL, path);
     made = gb_disk_call_mkdir(disk->plan, AT_FDCWD, path) == 0;
@@ -619,9 +623,9 @@ static int open_folder(struct gb_disk_put *put, const struct gb_name *session, s
     if (!made)
         return 0;
     if (session->s[0] &&
-        gb_disk_checkpoint_write(disk, put->folder, GB_DISK_OWNER, NULL, 0, session->s, strlen(session->s), err) < 0)
+        disk_checkpoint_write(disk, put->folder, GB_DISK_OWNER, NULL, 0, session->s, strlen(session->s), err) < 0)
         return -1;
-    return gb_disk_checkpoints_sync(disk, err);
+    return disk_checkpoints_sync(disk, err);
 }
 
 /* Uploads of the same file may run side by side; the last one stays. */
@@ -714,7 +718,7 @@ int gb_disk_put_manifest(struct gb_disk_put *put, struct gb_manifest *ret, struc
     char path[PATH_MAX];
 
     gb_disk_checkpoint_path(put->disk, &put->name, false, put->made, path);
-    return gb_disk_manifest_read(put->disk, path, ret, err);
+    return disk_manifest_read(put->disk, path, ret, err);
 }
 
 /* --- its name ----------------------------------------------------------------------------------------------------- */
@@ -724,7 +728,7 @@ int gb_disk_put_name(struct gb_disk_put *put, bool *ret_replaced, struct gb_erro
 
     *ret_replaced = fstatat(put->folder, put->file, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (gb_disk_call_rename(put->disk->plan, put->folder, put->made, put->folder, put->file) < 0)
-        return errno == ENOENT ? gb_disk_checkpoint_absent(put->disk, &put->name, err)
+        return errno == ENOENT ? disk_checkpoint_absent(put->disk, &put->name, err)
                                : failed(put, GB_DISK_OP_rename, err);
     if (gb_disk_call_dirsync(put->disk->plan, put->folder) < 0) {
         snprintf(put->made, sizeof(put->made), "%s", put->file); /* which is removed */

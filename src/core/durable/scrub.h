@@ -8,8 +8,6 @@
 #include "core/runtime/runtime.h"
 
 struct gb_scrubber;
-struct gb_session;
-struct gb_stored;
 
 /* NULL when memory is exhausted. gb_scrubber_free accepts NULL. */
 struct gb_scrubber *gb_scrubber_new(void);

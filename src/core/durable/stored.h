@@ -15,7 +15,6 @@
  * a call of the disk. */
 
 #define GB_DISK_THREADS 4
-#define GB_DISK_THREADS_MAX 64
 
 struct gb_disks;
 

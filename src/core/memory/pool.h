@@ -18,7 +18,6 @@
 #include "core/util/lane.h"
 
 struct gb_core_device;
-struct gb_session;
 
 enum gb_pool_state {
     GB_POOL_MAKING, /* reserves its name; gives no memory */

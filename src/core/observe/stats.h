@@ -9,8 +9,6 @@
 #include "core/public/observe.h"
 #include "model/model.h"
 
-struct gb_core_pool;
-
 struct gb_sampler {
     pthread_mutex_t lock; /* for the next three */
     pthread_cond_t idle;

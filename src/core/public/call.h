@@ -23,7 +23,6 @@
 #include "model/model.h"
 #include "store/store.h"
 
-struct gb_core;
 struct gb_transaction_batch;
 
 struct gb_call {

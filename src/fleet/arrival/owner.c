@@ -12,7 +12,8 @@
 
 /* --- waking ------------------------------------------------------------------------------------------------------- */
 
-void gb_arrival_wake(void *arg) {
+/* For gb_call_new: arg is the wait. */
+static void arrival_wake(void *arg) {
     struct gb_arrival_wait *wait = arg;
     struct gb_arrival *arrival = wait->arrival;
 
@@ -61,7 +62,7 @@ void *gb_arrival_call_new(struct gb_arrival *arrival, size_t size, struct gb_arr
     void *call;
 
     *wait = (struct gb_arrival_wait){.arrival = arrival};
-    call = gb_call_new(size, gb_arrival_wake, wait);
+    call = gb_call_new(size, arrival_wake, wait);
     if (!call)
         gb_error_set(err, GB_ERR_SATURATED, "no memory to bring the session; try again later");
     return call;
@@ -106,7 +107,7 @@ void gb_arrival_wait_any(struct gb_arrival *arrival, const struct gb_arrival_wai
 /* --- asks of the fleet -------------------------------------------------------------------------------------------- */
 
 static void ask_done(struct gb_fleet_ask *ask) {
-    gb_arrival_wake(ask->arg);
+    arrival_wake(ask->arg);
 }
 
 struct gb_fleet_ask gb_arrival_ask(struct gb_arrival_wait *wait) {

@@ -79,8 +79,6 @@ struct gb_arrival_wait {
     struct gb_arrival *arrival;
     bool done;
 };
-/* For gb_call_new: arg is the wait. */
-void gb_arrival_wake(void *wait);
 bool gb_arrival_is_stopped(struct gb_arrival *arrival);
 /* Makes a call of that size to be waited for. NULL with err. */
 void *gb_arrival_call_new(struct gb_arrival *arrival, size_t size, struct gb_arrival_wait *wait, struct gb_error *err);
