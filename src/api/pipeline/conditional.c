@@ -206,15 +206,15 @@ static int source_check(void *tag, const struct gb_buffer_rec *rec, struct gb_er
                         gb_etag_holds(rec) ? "" : ": another process may write its bytes, so that no tag holds");
 }
 
-int gb_conditions_source(const json_t *body, struct gb_buffer_check *ret, struct gb_error *err) {
+int gb_conditions_source(const json_t *body, struct gb_device_write_params *ret, struct gb_error *err) {
     const char *tag;
     int r = gb_action_read_tag(body, "from_if_match", &tag, err);
 
-    *ret = (struct gb_buffer_check){.check = NULL};
+    ret->from_check = NULL;
     if (r <= 0)
         return r;
-    ret->check = source_check;
-    ret->arg = (char *)tag;
+    ret->from_check = source_check;
+    snprintf(ret->from_tag, sizeof(ret->from_tag), "%s", tag); /* one that is longer is no buffer's */
     return 0;
 }
 

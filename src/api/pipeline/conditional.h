@@ -54,8 +54,8 @@ int gb_conditions_labels(struct gb_conditions *conditions, const char *labels, s
 int gb_conditions_buffer(void *conditions, const struct gb_buffer_rec *rec, struct gb_error *err);
 int gb_conditions_session(void *conditions, const struct gb_session_rec *rec, struct gb_error *err);
 struct gb_buffer_check gb_conditions_buffer_check(struct gb_conditions *conditions);
-/* The field from_if_match of a copy: the condition on its source, which points into the body. Returns 0 or -1. */
-int gb_conditions_source(const json_t *body, struct gb_buffer_check *ret, struct gb_error *err);
+/* The field from_if_match of a copy: the condition on its source, as from_check and from_tag. Returns 0 or -1. */
+int gb_conditions_source(const json_t *body, struct gb_device_write_params *ret, struct gb_error *err);
 struct gb_session_check gb_conditions_session_check(struct gb_conditions *conditions);
 
 /* Adds the ETag header to the reply to a GET of the representation with this tag. Returns 1 to send it, 0 when the

@@ -90,7 +90,7 @@ static int read_write(const struct gb_batch *batch, const struct gb_batch_item *
                                               .stream = batch->stream,
                                               .copy = item->what == GB_BATCH_COPY,
                                               .wait_ms = batch->wait_ms};
-    if (params->copy && gb_conditions_source(item->body, &params->from_check, err) < 0)
+    if (params->copy && gb_conditions_source(item->body, params, err) < 0)
         return -1;
     return gb_action_read_write(item->body, params, err);
 }

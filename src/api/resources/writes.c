@@ -56,7 +56,7 @@ static enum gb_step copy(struct gb_http_request *request, const json_t *body, st
     struct gb_session_bond bond;
 
     if (read_path(request, &params, err) < 0 || gb_json_known(body, "copy", GB_COPY_FIELDS, err) < 0 ||
-        gb_action_read_write(body, &params, err) < 0 || gb_conditions_source(body, &params.from_check, err) < 0)
+        gb_action_read_write(body, &params, err) < 0 || gb_conditions_source(body, &params, err) < 0)
         return GB_STEP_ERROR;
     /* The route needs scope write in its own session; the source is read in its session. */
     if (gb_api_permit(request, GB_SCOPE_READ, params.from_session.s, err) < 0 ||

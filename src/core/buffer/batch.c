@@ -101,6 +101,10 @@ static void start_each(struct gb_transaction_batch *g) {
 
         c->group = NULL;
         c->call = NULL;
+        pthread_mutex_lock(&c->session->lock);
+        if (c->turn)
+            c->turn->batch = NULL; /* each waits for those that it builds on */
+        pthread_mutex_unlock(&c->session->lock);
         if (g->marked)
             c->mark = g->mark;
         gb_transaction_start(c);
@@ -154,6 +158,16 @@ static bool in_one_session(const struct gb_transaction_batch *g) {
     return true;
 }
 
+/* Those of one buffer are committed in the order of their turns. */
+static int by_turn(const void *a, const void *b) {
+    const struct gb_transaction *const *x = a;
+    const struct gb_transaction *const *y = b;
+    uint64_t m = (*x)->turn ? (*x)->turn->number : 0;
+    uint64_t n = (*y)->turn ? (*y)->turn->number : 0;
+
+    return m < n ? -1 : m > n;
+}
+
 /* All are there, or never will be. */
 static void go(struct gb_transaction_batch *g) {
     struct gb_error error = GB_ERROR_INIT;
@@ -172,6 +186,7 @@ static void go(struct gb_transaction_batch *g) {
         group_end(&g->group);
         return;
     }
+    qsort(g->transactions, g->count, sizeof(*g->transactions), by_turn);
     g->group.session = g->transactions[0]->session;
     g->group.transactions = g->transactions;
     g->group.count = g->count;

@@ -18,8 +18,25 @@ struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
     size_t size = strlen(name->s) + 1;
     struct gb_buffer *b = calloc(1, sizeof(*b) + size);
 
+    if (!b)
+        return NULL;
+    memcpy(b->name, name->s, size);
+    TAILQ_INIT(&b->turns);
+    return b;
+}
+
+struct gb_buffer *gb_buffer_place_locked(struct gb_session *session, const struct gb_name *name) {
+    struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
+
     if (b)
-        memcpy(b->name, name->s, size);
+        return b;
+    b = gb_buffer_new(name);
+    if (!b)
+        return NULL;
+    if (gb_map_put(&session->buffers, b->name, b) < 0) {
+        gb_buffer_free(b);
+        return NULL;
+    }
     return b;
 }
 
@@ -79,6 +96,22 @@ static void keep(struct gb_buffer_kept *kept, const struct gb_buffer_rec *rec) {
 #define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
     gb_text_set(&kept->labels, rec->labels);
+}
+
+void gb_buffer_as(struct gb_buffer *copy, const struct gb_buffer_rec *rec, struct gb_text *pool, struct gb_text *stream,
+                  struct gb_content *content) {
+    struct gb_buffer_kept *kept = &copy->rec;
+
+#define GB_BUFFER_FIELD(name, ...) kept->name = rec->name;
+#define GB_BUFFER_TEXT(...)
+#include "model/buffer.def"
+    kept->labels = rec->labels;
+    kept->pool = pool;
+    kept->stream = stream;
+    copy->id = rec->id;
+    copy->content = content;
+    copy->live = true;
+    copy->deleting = copy->in_place = false;
 }
 
 /* a, b: texts that are known already. */
@@ -453,7 +486,7 @@ struct gb_content *gb_session_clear_locked(struct gb_session *session) {
 }
 
 void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer) {
-    if (buffer->live || buffer->fifo.taken)
+    if (buffer->live || buffer->fifo.taken || !TAILQ_EMPTY(&buffer->turns))
         return;
     gb_map_take(&session->buffers, buffer->name);
     gb_buffer_free(buffer);

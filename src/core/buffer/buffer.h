@@ -85,12 +85,16 @@ struct gb_buffer {
     uint64_t since_ns;                  /* when its bytes came into memory or left it; 0: before this process */
     uint64_t used_ns;                   /* when they were read or written last */
     struct gb_fifo_lock fifo;
+    TAILQ_HEAD(gb_turn_line, gb_turn) turns; /* of writes that are under way (order.h), in the order of acceptance */
     char name[];
 };
 
 /* Where a buffer's bytes may be: its sides or, if it is not mirrored, its content. NULL: no memory there. */
 #define GB_BUFFER_CONTENTS (GB_SIDES + 1)
 struct gb_content *gb_buffer_content_at(const struct gb_buffer *buffer, int i);
+
+/* The place of that name, which is made if necessary. NULL if memory is exhausted. */
+struct gb_buffer *gb_buffer_place_locked(struct gb_session *session, const struct gb_name *name);
 
 /* An empty place of that name, in no map. NULL if memory is exhausted. Without the lock. */
 struct gb_buffer *gb_buffer_new(const struct gb_name *name);
@@ -102,6 +106,10 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
 
 /* The record with a reference to its labels. rec is zeroed, or has a record, whose labels it gives back. */
 void gb_buffer_copy_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *rec);
+
+/* Makes a copy of a place show another record and content. The copy borrows all that it shows. */
+void gb_buffer_as(struct gb_buffer *copy, const struct gb_buffer_rec *rec, struct gb_text *pool, struct gb_text *stream,
+                  struct gb_content *content);
 
 /* The text that buffer keeps for the name of a pool or stream: the buffer's own, or that of the session's pool or
  * stream, or a new one if neither is known. A reference goes to *at, which gives back what it had. Returns 0, or -1 if

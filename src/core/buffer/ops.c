@@ -20,6 +20,7 @@
 struct buffer_op {
     struct gb_buffer_op base; /* first */
     struct gb_buffer_params params;
+    unsigned wait_ms; /* create: for memory */
     struct gb_alloc alloc;
     struct gb_core_stream *stream; /* create: used */
     struct gb_core_pool *pool;     /* create: a reference */
@@ -165,7 +166,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
     return -1;
 }
 
-static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error *err) {
+static int create_start(struct buffer_op *op, struct gb_error *err) {
     struct gb_session *s = op->base.base.session;
     int r;
 
@@ -188,29 +189,63 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     op->alloc.done = create_allocated;
     op->alloc.anywhere = true;
     gb_call_offer(op->base.base.call, NULL, create_cancel, op);
-    gb_alloc_start(&op->alloc, wait_ms);
+    gb_alloc_start(&op->alloc, op->wait_ms);
     return 0;
 }
 
-void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
-                      struct gb_buffer_call *call) {
-    struct buffer_op *op =
-        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, NULL, call);
+static void create_run(struct buffer_op *op) {
     struct gb_error err = GB_ERROR_INIT;
 
-    if (!op)
-        return;
-    op->params = *params;
-    gb_text_ref(op->params.labels);
-    op->base.transaction.validate_locked = create_decide_locked;
-    op->base.transaction.publish_locked = create_apply_locked;
-    op->base.transaction.end = create_end;
-    if (create_start(op, wait_ms, &err) == 0)
+    if (create_start(op, &err) == 0)
         return;
     if (op->base.transaction.buffer)
         gb_transaction_abandon(&op->base.transaction, &err);
     else
         op_end(op, &err);
+}
+
+static void create_turned(struct gb_after *after) {
+    create_run(after->owner);
+}
+
+/* What had the name is gone, or the creation is refused. */
+static bool create_waits(struct buffer_op *op) {
+    struct gb_session *s = op->base.base.session;
+    struct gb_after *after = &op->base.turn->after;
+    bool waits;
+
+    pthread_mutex_lock(&s->lock);
+    after->until = GB_TURN_ENDED;
+    after->go = create_turned;
+    after->owner = op;
+    waits = gb_after_wait_locked(after);
+    pthread_mutex_unlock(&s->lock);
+    return waits;
+}
+
+void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
+                      struct gb_buffer_call *call) {
+    struct gb_turn *turn = gb_call_take_turn(&call->base);
+    struct buffer_op *op =
+        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, NULL, call);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!op) {
+        gb_turn_free(turn);
+        return;
+    }
+    op->params = *params;
+    op->wait_ms = wait_ms;
+    gb_text_ref(op->params.labels);
+    op->base.transaction.validate_locked = create_decide_locked;
+    op->base.transaction.publish_locked = create_apply_locked;
+    op->base.transaction.end = create_end;
+    op->base.turn = gb_turn_of_call(op->base.base.session, turn, &params->name, &params->stream, &err);
+    op->base.transaction.turn = op->base.turn;
+    if (!op->base.turn)
+        op_end(op, &err);
+    else if (!create_waits(op))
+        create_run(op);
 }
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
@@ -318,26 +353,29 @@ static void delete_end(struct gb_transaction *transaction) {
         gb_content_drop_list(op->content, content_gone, op);
 }
 
-/* op: NULL when the call has ended already. */
-static void delete_start(struct buffer_op *op, bool unmapped) {
-    if (!op)
-        return;
-    op->unmapped = unmapped;
-    op->base.transaction.removes = true;
-    op->base.transaction.validate_locked = delete_decide_locked;
-    op->base.transaction.publish_locked = delete_apply_locked;
-    op->base.transaction.end = delete_end;
-    gb_transaction_start(&op->base.transaction);
+static void delete_start(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
+                         bool unmapped, struct gb_buffer_call *call) {
+    struct gb_turn *turn = gb_call_take_turn(&call->base);
+    struct buffer_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+
+    if (op) {
+        op->unmapped = unmapped;
+        op->base.transaction.removes = true;
+        op->base.transaction.validate_locked = delete_decide_locked;
+        op->base.transaction.publish_locked = delete_apply_locked;
+        op->base.transaction.end = delete_end;
+    }
+    gb_buffer_op_start_ordered(op ? &op->base : NULL, turn);
 }
 
 void gb_buffer_delete(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                       struct gb_buffer_call *call) {
-    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, at, check, call), false);
+    delete_start(core, at, check, false, call);
 }
 
 void gb_buffer_delete_when_unmapped(struct gb_core *core, const struct gb_locator *at,
                                     const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    delete_start(gb_buffer_op_new(sizeof(struct buffer_op), core, at, check, call), true);
+    delete_start(core, at, check, true, call);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */
@@ -519,60 +557,52 @@ static int find_locked(struct gb_session *s, const struct gb_name *name, const s
 
 /* --- sync and reserve --------------------------------------------------------------------------------------------- */
 
-/* A write of one side, from the call to its start. */
-struct side_write {
-    struct gb_device_write *write;
-    struct gb_upload_params params;
-    enum gb_side side;
-    bool needed; /* else the side is as it should be */
-};
-
-static int find_whole_locked(struct gb_session *s, const struct side_write *sw, struct gb_buffer **ret,
+static int find_whole_locked(struct gb_session *s, struct gb_device_write *w, struct gb_buffer **ret,
                              struct gb_error *err) {
     struct gb_buffer *b;
 
-    if (find_locked(s, &sw->params.buffer.name, &sw->params.check, &b, err) < 0)
+    if (find_locked(s, &w->params.buffer.name, &w->params.check, &b, err) < 0)
         return -1;
     if (b->rec.state == GB_BUFFER_PARTIAL)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again");
-    gb_buffer_copy_locked(b, &sw->write->call->buffer);
+    gb_buffer_copy_locked(b, &w->call->buffer);
     *ret = b;
     return 0;
 }
 
 /* The bytes to be copied or zeroed, if any. */
-static int look_at_sync_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
-    struct gb_device_write *w = sw->write;
+static int look_at_sync_locked(struct gb_session *s, struct gb_device_write *w, bool *ret_needed,
+                               struct gb_error *err) {
     struct gb_mirror_move move;
     struct gb_buffer *b;
 
-    if (find_whole_locked(s, sw, &b, err) < 0)
+    if (find_whole_locked(s, w, &b, err) < 0)
         return -1;
-    move = gb_mirror_move(b->rec.head, sw->side == GB_SIDE_HOST ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE);
-    sw->needed = move.step != GB_MIRROR_GO;
-    if (!sw->needed)
+    move = gb_mirror_move(b->rec.head, w->side == GB_SIDE_HOST ? GB_MIRROR_SYNC_HOST : GB_MIRROR_SYNC_DEVICE);
+    *ret_needed = move.step != GB_MIRROR_GO;
+    if (!*ret_needed)
         return 0;
     if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
     gb_buffer_copy_locked(b, &w->source_rec);
     w->bytes = b->rec.bytes;
     if (move.step == GB_MIRROR_COPY)
-        w->source = gb_content_ref(b->sides[gb_other_side(sw->side)]);
+        w->source = gb_content_ref(b->sides[gb_other_side(w->side)]);
     return 0;
 }
 
 /* The bytes to be kept, if the side must grow. */
-static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
-    struct gb_device_write *w = sw->write;
+static int look_at_reserve_locked(struct gb_session *s, struct gb_device_write *w, bool *ret_needed,
+                                  struct gb_error *err) {
     struct gb_content *c;
     struct gb_buffer *b;
 
-    if (find_whole_locked(s, sw, &b, err) < 0 || gb_guard_check_unsealed_locked(b, err) < 0)
+    if (find_whole_locked(s, w, &b, err) < 0 || gb_guard_check_unsealed_locked(b, err) < 0)
         return -1;
-    c = b->sides[sw->side];
-    sw->needed = (c ? c->bytes : 0) < w->capacity;
-    if (!sw->needed)
+    c = b->sides[w->side];
+    *ret_needed = (c ? c->bytes : 0) < w->capacity;
+    if (!*ret_needed)
         return 0;
     if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
@@ -581,71 +611,89 @@ static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, s
             err, GB_ERR_ADOPTED,
             "the %s side of \"%s\" is memory of another process, %llu bytes, and does not grow: release "
             "that side first",
-            sw->side == GB_SIDE_HOST ? "host" : "device", b->name, (unsigned long long)c->bytes);
+            w->side == GB_SIDE_HOST ? "host" : "device", b->name, (unsigned long long)c->bytes);
     gb_buffer_copy_locked(b, &w->source_rec);
-    if (!c || !gb_side_current(b->rec.head, sw->side))
+    if (!c || !gb_side_current(b->rec.head, w->side))
         return 0;
     w->bytes = b->rec.bytes;
     w->source = gb_content_ref(c);
     return 0;
 }
 
-typedef int look_fn(struct gb_session *s, struct side_write *sw, struct gb_error *err);
-
-/* sw->write is NULL when memory is exhausted. */
-static void start(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
-                  const struct gb_buffer_check *check, struct side_write *sw, look_fn *look,
-                  struct gb_buffer_call *call) {
-    struct gb_upload_params *p = &sw->params;
+/* look: of the two. The buffer is looked at when the write's turn has come. */
+static void run_side(struct gb_device_write *w, int (*look)(struct gb_session *s, struct gb_device_write *w,
+                                                            bool *ret_needed, struct gb_error *err)) {
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_session *s = NULL;
-    int r = -1;
+    bool needed = false;
+    int r;
 
-    p->buffer.session = at->session;
-    p->buffer.name = at->name;
-    p->buffer.stream = *stream;
-    p->partial = true;
-    p->to_device_side = sw->side == GB_SIDE_DEVICE;
-    if (check)
-        p->check = *check;
-    if (!sw->write)
+    pthread_mutex_lock(&w->session->lock);
+    r = gb_after_check_locked(&w->turn->after, &err);
+    if (r == 0)
+        r = look(w->session, w, &needed, &err);
+    pthread_mutex_unlock(&w->session->lock);
+    if (r == 0 && needed) {
+        gb_device_write_start(w);
+        return;
+    }
+    if (r == 0 && w->what == GB_DEVICE_WRITE_SYNC)
+        GB_COUNT(w->core, w->session, mirror_copies_avoided, 1);
+    gb_device_write_fail(w, &err);
+}
+
+static void run_sync(struct gb_device_write *w) {
+    run_side(w, look_at_sync_locked);
+}
+
+static void run_reserve(struct gb_device_write *w) {
+    run_side(w, look_at_reserve_locked);
+}
+
+/* w: NULL when memory is exhausted. */
+static void start_side(struct gb_core *core, const struct gb_locator *at, bool host, const struct gb_name *stream,
+                       const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_buffer_call *call) {
+    struct gb_turn *turn = gb_call_take_turn(&call->base);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!w) {
+        gb_turn_free(turn);
+        if (check && check->free_arg)
+            check->free_arg(check->arg);
         gb_no_memory(&err);
-    else
-        s = gb_op_session(core, &at->session, &err);
-    if (s) {
-        pthread_mutex_lock(&s->lock);
-        r = look(s, sw, &err);
-        pthread_mutex_unlock(&s->lock);
+        gb_call_finish(&call->base, &err);
+        return;
     }
-    p->session = s;
-    if (r == 0 && sw->needed) {
-        gb_device_write_start(core, p, sw->write);
-    } else {
-        if (r == 0 && sw->write->what == GB_DEVICE_WRITE_SYNC)
-            GB_COUNT(core, s, mirror_copies_avoided, 1);
-        gb_device_write_fail(&p->check, sw->write, call, &err);
-    }
-    gb_session_unref(s);
+    w->side = host ? GB_SIDE_HOST : GB_SIDE_DEVICE;
+    w->params.buffer.session = at->session;
+    w->params.buffer.name = at->name;
+    w->params.buffer.stream = *stream;
+    w->params.partial = true;
+    w->params.to_device_side = !host;
+    if (check)
+        w->params.check = *check;
+    gb_device_write_accept(core, at, stream, turn, w);
 }
 
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
                            const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_buffer_call *call) {
-    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call),
-                            .side = to_host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
+    struct gb_device_write *w = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call);
 
-    start(core, at, stream, check, &sw, look_at_sync_locked, call);
+    if (w)
+        w->run = run_sync;
+    start_side(core, at, to_host, stream, check, w, call);
 }
 
 void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call),
-                            .params.wait_ms = what->wait_ms,
-                            .side = what->host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
+    struct gb_device_write *w = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call);
 
-    if (sw.write)
-        sw.write->capacity = what->bytes;
-    start(core, at, &what->stream, check, &sw, look_at_reserve_locked, call);
+    if (w) {
+        w->run = run_reserve;
+        w->capacity = what->bytes;
+        w->params.wait_ms = what->wait_ms;
+    }
+    start_side(core, at, what->host, &what->stream, check, w, call);
 }
 
 /* --- release ------------------------------------------------------------------------------------------------------ */
@@ -720,22 +768,24 @@ static void end(struct gb_transaction *transaction) {
 
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct gb_turn *turn = gb_call_take_turn(&call->base);
     struct release_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
     struct gb_error err = GB_ERROR_INIT;
 
-    if (!op)
-        return;
-    if (!host && !device) {
+    if (op && !host && !device) {
         gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "no side is named: there are host, device and all");
         gb_buffer_op_end(&op->base, &err);
-        return;
+        op = NULL;
     }
-    op->side[GB_SIDE_HOST] = host;
-    op->side[GB_SIDE_DEVICE] = device;
-    op->base.transaction.validate_locked = validate_locked;
-    op->base.transaction.publish_locked = publish_locked;
-    op->base.transaction.end = end;
-    gb_transaction_start(&op->base.transaction);
+    if (op) {
+        op->side[GB_SIDE_HOST] = host;
+        op->side[GB_SIDE_DEVICE] = device;
+        op->base.transaction.validate_locked = validate_locked;
+        op->base.transaction.publish_locked = publish_locked;
+        op->base.transaction.end = end;
+        op->base.transaction.depends = true;
+    }
+    gb_buffer_op_start_ordered(op ? &op->base : NULL, turn);
 }
 
 /* --- seal --------------------------------------------------------------------------------------------------------- */
@@ -766,7 +816,13 @@ static void seal_publish_locked(struct gb_transaction *transaction, struct gb_bu
 
 void gb_buffer_seal(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                     struct gb_buffer_call *call) {
-    gb_buffer_op_run(core, at, check, call, seal_validate_locked, seal_publish_locked);
+    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+
+    if (op) {
+        op->transaction.depends = true;
+        gb_buffer_op_fill_in(op, seal_validate_locked, seal_publish_locked);
+    }
+    gb_buffer_op_start_ordered(op, NULL);
 }
 
 /* --- last transfer ------------------------------------------------------------------------------------------------ */

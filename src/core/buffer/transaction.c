@@ -232,12 +232,32 @@ static void rollback_locked(struct gb_transaction *c) {
         c->rollback_locked(c, b);
 }
 
-static int check_all_locked(struct gb_transaction *c) {
+/* A write that the transaction builds on has failed, or is refused in the same group. */
+static int follows_locked(struct gb_transaction *c) {
+    const struct gb_turn *t = c->turn;
+
+    if (!t)
+        return 0;
+    if (gb_after_check_locked(&t->source, &c->error) < 0)
+        return -1;
+    return c->depends ? gb_after_check_locked(&t->after, &c->error) : 0;
+}
+
+static void note_turn_locked(struct gb_transaction *c, int r) {
+    if (!c->turn)
+        return;
+    c->turn->refused = r < 0;
+    c->turn->error = c->error;
+    c->turn->rec.id = c->rec.id;
+    c->turn->rec.generation = c->rec.generation;
+}
+
+static int validate_all(struct gb_transaction *c) {
     struct gb_buffer *b = c->buffer;
 
     c->with_others = c->persists = c->valid = false;
     if (c->error.code != GB_OK || no_session(c->session, &c->error) < 0 || takes_locked(c) < 0 ||
-        gb_core_alive(c->session->core, &c->error) < 0 ||
+        gb_core_alive(c->session->core, &c->error) < 0 || follows_locked(c) < 0 ||
         (!b->live && gb_copies_check_name_locked(c->session, b->name, &c->error) < 0))
         return -1;
     if (c->validate_locked(c, b->live ? b : NULL, &c->error) < 0 || prepare_names_locked(c) < 0 || number_locked(c) < 0)
@@ -251,6 +271,18 @@ static int check_all_locked(struct gb_transaction *c) {
     count_locked(c, !c->upkeep);
     c->valid = true;
     return 0;
+}
+
+static int check_all_locked(struct gb_transaction *c) {
+    int r = validate_all(c);
+
+    note_turn_locked(c, r);
+    return r;
+}
+
+static void end_turn_locked(struct gb_transaction *c) {
+    if (c->turn)
+        gb_turn_end_locked(c->turn, c->error.code == GB_OK ? NULL : &c->error);
 }
 
 /* Releases the buffer's fifo lock. Returns the transaction that has it now; NULL: none. The session's lock is held. */
@@ -393,6 +425,7 @@ static void committed(void *arg, const struct gb_error *error) {
     } else {
         rollback_locked(c);
     }
+    end_turn_locked(c);
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
@@ -477,6 +510,8 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
     r = check_all_locked(c);
     if (r == 0)
         r = widen_one_locked(c, &wider);
+    if (r < 0)
+        end_turn_locked(c);
     next = r < 0 || wider ? leave_locked(session, c->buffer) : NULL;
     pthread_mutex_unlock(&session->lock);
     if (r < 0 || wider)
@@ -513,8 +548,10 @@ static struct gb_transaction *leave_all_locked(struct gb_transaction_group *g) {
     struct gb_transaction *list = NULL;
     size_t i;
 
-    for (i = 0; i < g->count; i++)
-        list = join(leave_locked(g->session, g->transactions[i]->buffer), list);
+    for (i = 0; i < g->count; i++) {
+        if (!g->transactions[i]->shares)
+            list = join(leave_locked(g->session, g->transactions[i]->buffer), list);
+    }
     return list;
 }
 
@@ -534,6 +571,7 @@ static struct gb_content *publish_member_locked(struct gb_transaction_group *g, 
 
     if (is_new && c->buffer->behind && g->together)
         gb_together_join(&g->together, c->buffer);
+    end_turn_locked(c);
     return lost;
 }
 
@@ -621,12 +659,50 @@ static void persist_group(struct gb_transaction_group *g) {
     one_persisted(g, NULL);
 }
 
+/* The latest valid member before the i-th that has the same buffer. NULL: all before it were refused. */
+static struct gb_transaction *before_locked(const struct gb_transaction_group *g, size_t i) {
+    const struct gb_buffer *b = g->transactions[i]->buffer;
+
+    while (i-- > 0) {
+        if (g->transactions[i]->buffer == b && g->transactions[i]->valid)
+            return g->transactions[i];
+    }
+    return NULL;
+}
+
+/* A member that shares its buffer sees it as the member before it will leave it. */
+static int check_member_locked(const struct gb_transaction_group *g, size_t i) {
+    struct gb_transaction *c = g->transactions[i];
+    struct gb_transaction *before = c->shares ? before_locked(g, i) : NULL;
+    struct gb_buffer *b = c->buffer;
+    struct gb_buffer seen;
+    int r;
+
+    if (!before)
+        return check_all_locked(c);
+    if (before->removes || !before->content) {
+        gb_error_set(&c->error, before->removes ? GB_ERR_BUFFER_NOT_FOUND : GB_ERR_BUFFER_BUSY,
+                     "an earlier operation of the batch %s \"%s\"", before->removes ? "deletes" : "changes the record of",
+                     b->name);
+        note_turn_locked(c, -1);
+        return -1;
+    }
+    seen = *b;
+    gb_buffer_as(&seen, &before->rec, before->pool, before->stream,
+                 (struct gb_content *)(uintptr_t)before->content);
+    c->buffer = &seen;
+    r = check_all_locked(c);
+    c->buffer = b;
+    b->deleting = b->deleting || (r == 0 && c->removes);
+    return r;
+}
+
 /* Each that is refused says why. The first one's reason is the group's. */
 static int validate_all_locked(struct gb_transaction_group *g) {
     size_t i;
 
     for (i = 0; i < g->count; i++) {
-        if (check_all_locked(g->transactions[i]) < 0 && g->error.code == GB_OK)
+        if (check_member_locked(g, i) < 0 && g->error.code == GB_OK)
             g->error = g->transactions[i]->error;
     }
     return g->error.code == GB_OK ? 0 : -1;
@@ -717,23 +793,7 @@ static void run(struct gb_transaction *list) {
     }
 }
 
-/* The entry of that name, which is made if necessary. Returns NULL if memory is exhausted. */
-static struct gb_buffer *place_locked(struct gb_session *session, const struct gb_name *name) {
-    struct gb_buffer *b = gb_map_get(&session->buffers, name->s);
-
-    if (b)
-        return b;
-    b = gb_buffer_new(name);
-    if (!b)
-        return NULL;
-    if (gb_map_put(&session->buffers, b->name, b) < 0) {
-        gb_buffer_free(b);
-        return NULL;
-    }
-    return b;
-}
-
-void gb_transaction_start(struct gb_transaction *transaction) {
+static void start(struct gb_transaction *transaction) {
     struct gb_session *session = transaction->session;
     struct gb_buffer *b;
     bool mine = false;
@@ -742,18 +802,53 @@ void gb_transaction_start(struct gb_transaction *transaction) {
         return;
 
     pthread_mutex_lock(&session->lock);
-    b = place_locked(session, &transaction->name);
+    b = gb_buffer_place_locked(session, &transaction->name);
     transaction->buffer = b;
     if (b)
         mine = gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
     else
         gb_no_memory(&transaction->error);
+    if (b && transaction->turn)
+        gb_turn_stage_locked(transaction->turn, GB_TURN_COMMITTING);
     pthread_mutex_unlock(&session->lock);
     /* A transaction that waits in line may have run and ended by now. */
     if (mine)
         run(transaction);
     else if (!b)
         transaction->end(transaction);
+}
+
+/* --- the order of transactions ------------------------------------------------------------------------------------ */
+
+static void start_again(struct gb_after *after) {
+    gb_transaction_start(after->owner);
+}
+
+/* Transactions of one batch join it as they come; it puts them in order. */
+static bool waits_locked(struct gb_transaction *c, struct gb_after *after, enum gb_turn_stage until) {
+    if (!after->on || (c->turn->batch && after->on->batch == c->turn->batch))
+        return false;
+    after->sees = after->late = false;
+    after->until = until;
+    after->reached_locked = NULL;
+    after->go = start_again;
+    after->owner = c;
+    return gb_after_wait_locked(after);
+}
+
+void gb_transaction_start(struct gb_transaction *transaction) {
+    struct gb_turn *turn = transaction->turn;
+    bool waits = false;
+
+    if (turn) {
+        pthread_mutex_lock(&transaction->session->lock);
+        gb_turn_stage_locked(turn, GB_TURN_READY);
+        waits = waits_locked(transaction, &turn->after, GB_TURN_COMMITTING) ||
+                waits_locked(transaction, &turn->source, GB_TURN_ENDED);
+        pthread_mutex_unlock(&transaction->session->lock);
+    }
+    if (!waits)
+        start(transaction);
 }
 
 void gb_transaction_done(struct gb_transaction *transaction) {
@@ -766,7 +861,7 @@ void gb_transaction_done(struct gb_transaction *transaction) {
 
 int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err) {
     struct gb_session *session = transaction->session;
-    struct gb_buffer *b = place_locked(session, &transaction->name);
+    struct gb_buffer *b = gb_buffer_place_locked(session, &transaction->name);
 
     if (!b)
         return gb_no_memory(err);
@@ -790,7 +885,7 @@ void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_
     run(transaction);
 }
 
-/* Finds or makes the entry of every name. Each name may occur only once. */
+/* Finds or makes the entry of every name. */
 static int places_locked(struct gb_transaction_group *g) {
     size_t i;
 
@@ -798,11 +893,10 @@ static int places_locked(struct gb_transaction_group *g) {
         struct gb_transaction *c = g->transactions[i];
 
         c->group = g;
-        c->buffer = place_locked(g->session, &c->name);
+        c->buffer = gb_buffer_place_locked(g->session, &c->name);
         if (!c->buffer)
             return gb_no_memory(&g->error);
-        if (c->buffer->grouped == g)
-            return gb_error_set(&g->error, GB_ERR_INTERNAL, "a group has two changes of \"%s\"", c->name.s);
+        c->shares = c->buffer->grouped == g;
         c->buffer->grouped = g;
     }
     return 0;
@@ -811,8 +905,14 @@ static int places_locked(struct gb_transaction_group *g) {
 static void enter_all_locked(struct gb_transaction_group *g) {
     size_t i;
 
-    for (i = 0; i < g->count; i++)
-        g->waiting += !gb_fifo_lock_acquire(&g->transactions[i]->buffer->fifo, &g->transactions[i]->waiter);
+    for (i = 0; i < g->count; i++) {
+        struct gb_transaction *c = g->transactions[i];
+
+        if (!c->shares)
+            g->waiting += !gb_fifo_lock_acquire(&c->buffer->fifo, &c->waiter);
+        if (c->turn)
+            gb_turn_stage_locked(c->turn, GB_TURN_COMMITTING);
+    }
 }
 
 /* Removes the entries that no transaction uses. */
@@ -890,6 +990,8 @@ void *gb_buffer_op_new_in(size_t size, struct gb_session *session, const struct 
 
 void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error) {
     gb_core_changed(op->base.session->core);
+    gb_turn_end(op->turn, error && error->code != GB_OK ? error : NULL);
+    gb_turn_free(op->turn);
     gb_transaction_done(&op->transaction);
     gb_op_end(&op->base, error);
 }
@@ -905,17 +1007,56 @@ static void end(struct gb_transaction *transaction) {
     gb_buffer_op_end(gb_buffer_op_of(transaction), &transaction->error);
 }
 
-void gb_buffer_op_start(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
-    if (!op)
-        return;
+void gb_buffer_op_fill_in(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
     op->transaction.validate_locked = validate_locked;
     op->transaction.publish_locked = publish_locked;
     op->transaction.end = end;
-    gb_transaction_start(&op->transaction);
 }
 
-void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
-                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked) {
-    gb_buffer_op_start(gb_buffer_op_new(sizeof(struct gb_buffer_op), core, at, check, call), validate_locked,
-                       publish_locked);
+struct gb_turn *gb_call_take_turn(struct gb_call *call) {
+    struct gb_turn *turn = call->turn;
+
+    call->turn = NULL;
+    return turn;
+}
+
+struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
+                                const struct gb_name *stream, struct gb_error *err) {
+    struct gb_core_stream *st = NULL;
+    int r;
+
+    if (turn)
+        return turn;
+    turn = gb_turn_new();
+    if (!turn) {
+        gb_no_memory(err);
+        return NULL;
+    }
+    pthread_mutex_lock(&session->lock);
+    r = gb_core_stream_use_locked(session, stream, &st, err);
+    if (r == 0)
+        r = gb_turn_take_locked(session, turn, buffer, st, err);
+    pthread_mutex_unlock(&session->lock);
+    gb_core_stream_unuse(st);
+    if (r == 0)
+        return turn;
+    gb_turn_free(turn);
+    return NULL;
+}
+
+void gb_buffer_op_start_ordered(struct gb_buffer_op *op, struct gb_turn *turn) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!op) {
+        gb_turn_free(turn);
+        return;
+    }
+    op->turn = gb_turn_of_call(op->base.session, turn, &op->transaction.name, &op->call->stream, &err);
+    op->transaction.turn = op->turn;
+    if (op->turn) {
+        gb_transaction_start(&op->transaction);
+        return;
+    }
+    op->transaction.error = err;
+    op->transaction.end(&op->transaction);
 }

@@ -4,6 +4,7 @@
 
 #include "base/container.h"
 #include "core/buffer/buffer.h"
+#include "core/buffer/order.h"
 #include "core/durable/stored.h"
 #include "core/public/buffer.h"
 #include "core/session/session.h"
@@ -26,6 +27,7 @@ struct gb_transaction {
     struct gb_session *session;         /* borrowed: its owner holds a reference until end */
     struct gb_name name;
     struct gb_buffer *buffer;   /* while the transaction has its fifo lock */
+    struct gb_turn *turn;       /* what it follows, and what follows it; borrowed until end. NULL: it is not ordered */
     const struct gb_call *call; /* its key is committed with the change; NULL: none */
     struct gb_store_mark mark;  /* the key, if call may end before the transaction; "": the call's */
     bool removes;               /* delete the record; else rec is written */
@@ -50,9 +52,11 @@ struct gb_transaction {
     bool whole;                       /* nothing of the bytes that the buffer has is in the new ones */
     bool begun;                       /* the buffer has the bytes already: a session that is frozen takes it too */
     bool unrecorded;                  /* the database learns nothing of it */
+    bool depends;                     /* it is refused if the write that it follows has failed */
 
     /* The transaction's own: */
     bool durable;         /* the commit waits for the disk */
+    bool shares;          /* an earlier member of the group has the buffer's fifo lock for it */
     bool with_others;     /* the bytes go to disk as those of another member of the group do */
     bool forgets;         /* the stored bytes of the database do not count any more */
     bool drops;           /* the spilled bytes do not count any more */
@@ -75,7 +79,8 @@ struct gb_transaction {
     void (*end)(struct gb_transaction *transaction);
 };
 
-/* Starts the transaction. end may run before this returns. */
+/* Starts the transaction, when the turn before its own is about to be committed and the source of its bytes has been.
+ * end may run before this returns. */
 void gb_transaction_start(struct gb_transaction *transaction);
 
 /* Releases what the transaction holds, before it is freed or filled in again. A zeroed one is accepted. */
@@ -96,7 +101,8 @@ void gb_transaction_abandon(struct gb_transaction *transaction, const struct gb_
  * commit (buffer.h). */
 struct gb_transaction_group {
     struct gb_session *session;           /* borrowed until end, as all below */
-    struct gb_transaction **transactions; /* of that session, with different names; their own end is not called */
+    struct gb_transaction **transactions; /* of that session; their own end is not called. Those of one buffer follow
+                                           * each other: each is validated as if the one before it were committed */
     struct gb_store_edit *edits;          /* an array of count */
     size_t count;
     const struct gb_store_mark *mark;                /* committed with the group; NULL: none */
@@ -125,6 +131,7 @@ bool gb_transaction_writes(const struct gb_transaction *transaction);
 struct gb_buffer_op {
     struct gb_op base; /* first */
     struct gb_buffer_call *call;
+    struct gb_turn *turn; /* gb_buffer_op_start_ordered */
     struct gb_buffer_check check;
     struct gb_transaction transaction;
 };
@@ -139,12 +146,19 @@ void *gb_buffer_op_new(size_t size, struct gb_core *core, const struct gb_locato
 void *gb_buffer_op_new_in(size_t size, struct gb_session *session, const struct gb_name *name,
                           const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
-/* Starts an operation that has nothing of its own but these two functions of its transaction. NULL is accepted. */
-void gb_buffer_op_start(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
+/* Fills in the transaction of an operation that has nothing of its own but these two functions. */
+void gb_buffer_op_fill_in(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
 
-/* Makes and starts an operation that has nothing of its own but these two functions of its transaction. */
-void gb_buffer_op_run(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
-                      struct gb_buffer_call *call, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
+/* Starts the transaction of an operation that is filled in, in the order of the call's stream. turn: taken before; NULL:
+ * not yet. op NULL: the call has ended. Takes both over. */
+void gb_buffer_op_start_ordered(struct gb_buffer_op *op, struct gb_turn *turn);
+
+/* Takes a turn for a call unless turn was taken before. Returns it, or NULL with err. */
+struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
+                                const struct gb_name *stream, struct gb_error *err);
+
+/* The turn that the batch of a call has taken for it; the caller's from now on. NULL: none. */
+struct gb_turn *gb_call_take_turn(struct gb_call *call);
 
 /* As gb_op_end. */
 void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error);

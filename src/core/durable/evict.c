@@ -155,26 +155,32 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop_list(op->gone, gone, op);
 }
 
-static void start(struct evict_op *op, enum gb_spill to) {
-    if (!op)
-        return;
+static void fill_in(struct evict_op *op, enum gb_spill to) {
     op->to = to;
     op->base.transaction.validate_locked = validate_locked;
     op->base.transaction.publish_locked = publish_locked;
     op->base.transaction.end = end;
     op->base.transaction.upkeep = true;
-    gb_transaction_start(&op->base.transaction);
 }
 
 void gb_buffer_evict_to(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                         enum gb_spill to, struct gb_buffer_call *call) {
-    start(gb_buffer_op_new(sizeof(struct evict_op), core, at, check, call), to);
+    struct evict_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+
+    if (op)
+        fill_in(op, to);
+    gb_buffer_op_start_ordered(op ? &op->base : NULL, NULL);
 }
 
-/* gb_buffer_evict_to in a session that the caller holds, whatever its name is. */
+/* gb_buffer_evict_to in a session that the caller holds, whatever its name is, and in no order. */
 static void buffer_evict_in(struct gb_session *session, const struct gb_name *name, const struct gb_buffer_check *check,
                             enum gb_spill to, struct gb_buffer_call *call) {
-    start(gb_buffer_op_new_in(sizeof(struct evict_op), gb_session_ref(session), name, check, call), to);
+    struct evict_op *op = gb_buffer_op_new_in(sizeof(*op), gb_session_ref(session), name, check, call);
+
+    if (!op)
+        return;
+    fill_in(op, to);
+    gb_transaction_start(&op->base.transaction);
 }
 
 void gb_buffer_evict(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,

@@ -713,20 +713,28 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     gb_buffer_copy_locked(b, &gb_buffer_op_of(transaction)->call->buffer);
 }
 
-static void store_start(struct gb_buffer_op *op) {
-    if (op)
-        op->transaction.upkeep = true;
-    gb_buffer_op_start(op, validate_locked, publish_locked);
+static void fill_in(struct gb_buffer_op *op) {
+    if (!op)
+        return;
+    op->transaction.upkeep = op->transaction.depends = true;
+    gb_buffer_op_fill_in(op, validate_locked, publish_locked);
 }
 
 void gb_buffer_store(struct gb_core *core, const struct gb_locator *at, const struct gb_buffer_check *check,
                      struct gb_buffer_call *call) {
-    store_start(gb_buffer_op_new(sizeof(struct gb_buffer_op), core, at, check, call));
+    struct gb_buffer_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+
+    fill_in(op);
+    gb_buffer_op_start_ordered(op, NULL);
 }
 
-/* gb_buffer_store in a session that the caller holds, whatever its name is. */
+/* gb_buffer_store in a session that the caller holds, whatever its name is, and in no order. */
 static void buffer_store_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_call *call) {
-    store_start(gb_buffer_op_new_in(sizeof(struct gb_buffer_op), gb_session_ref(session), name, NULL, call));
+    struct gb_buffer_op *op = gb_buffer_op_new_in(sizeof(*op), gb_session_ref(session), name, NULL, call);
+
+    fill_in(op);
+    if (op)
+        gb_transaction_start(&op->transaction);
 }
 
 /* --- once a second ------------------------------------------------------------------------------------------------ */

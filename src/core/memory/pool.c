@@ -504,6 +504,7 @@ void gb_core_stream_unref(struct gb_core_stream *stream) {
         gb_copy_sample_done(&stream->parts[i].samples[GB_COPY_FROM_DEVICE]);
     }
     gb_text_unref(stream->name_text);
+    free(stream->frontier);
     free(stream);
 }
 

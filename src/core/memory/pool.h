@@ -205,7 +205,8 @@ struct gb_core_stream {
     struct gb_name name;
     struct gb_text *name_text; /* the same, for buffers */
     int64_t created_at_us;
-    atomic_uint parts_open; /* parts that are being taken down, and one */
+    struct gb_frontier *frontier; /* the session's lock; NULL: it has waited for no event */
+    atomic_uint parts_open;       /* parts that are being taken down, and one */
     struct gb_stream_part parts[];
 };
 

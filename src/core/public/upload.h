@@ -110,6 +110,8 @@ struct gb_copy_source {
 /* NULL is accepted. [any thread, never blocks] */
 void gb_copy_source_done(struct gb_copy_source *source);
 
+#define GB_FROM_TAG_SIZE 128 /* of an entity tag, with its quotes */
+
 /* A copy from another buffer or a fill with a pattern. It writes [offset, offset + bytes) of a buffer, in the order of
  * a stream of the destination's session. */
 struct gb_device_write_params {
@@ -129,8 +131,10 @@ struct gb_device_write_params {
     bool to_host_side;                 /* of a mirrored buffer; else its device side */
     bool side_named;                   /* refuse a buffer that is not mirrored; to_host_side always does */
     unsigned wait_ms;                  /* how long to wait for memory to become free */
-    struct gb_buffer_check check;      /* of the destination */
-    struct gb_buffer_check from_check; /* of the source, which exists; its arg lives until the call below returns */
+    struct gb_buffer_check check;      /* of the destination; likewise */
+    /* Asked about the source, which exists, when the write's turn comes. NULL: no condition. */
+    int (*from_check)(void *tag, const struct gb_buffer_rec *rec, struct gb_error *err);
+    char from_tag[GB_FROM_TAG_SIZE];   /* its argument */
     struct gb_copy_source *source;     /* resolved by gb_copy_sources_resolve, and taken; NULL: resolve it now */
 };
 

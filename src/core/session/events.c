@@ -187,6 +187,79 @@ static struct gb_event_mark *mark_new(struct gb_core *core) {
     return m;
 }
 
+/* --- the order between streams ------------------------------------------------------------------------------------ */
+
+bool gb_stream_follows(const struct gb_core_stream *st, int64_t other, uint64_t number) {
+    const struct gb_frontier *f = st->frontier;
+    size_t i;
+
+    for (i = 0; f && i < f->count; i++) {
+        if (f->at[i].stream == other)
+            return number <= f->at[i].number;
+    }
+    return false;
+}
+
+static void frontier_add(struct gb_frontier *f, int64_t stream, uint64_t number) {
+    size_t i;
+
+    for (i = 0; i < f->count && f->at[i].stream != stream; i++)
+        ;
+    if (i == f->count)
+        f->at[f->count++] = (struct gb_frontier_entry){.stream = stream};
+    if (f->at[i].number < number)
+        f->at[i].number = number;
+}
+
+/* Turns that have ended are before all later work anyway. */
+static void frontier_add_all(struct gb_frontier *f, const struct gb_frontier *from, uint64_t oldest) {
+    size_t i;
+
+    for (i = 0; from && i < from->count; i++) {
+        if (from->at[i].number >= oldest)
+            frontier_add(f, from->at[i].stream, from->at[i].number);
+    }
+}
+
+/* What is before the work that follows a and b, and room for one entry more. NULL if memory is exhausted. */
+static struct gb_frontier *frontier_join(const struct gb_session *s, const struct gb_frontier *a,
+                                         const struct gb_frontier *b) {
+    size_t most = (a ? a->count : 0) + (b ? b->count : 0) + 1;
+    struct gb_frontier *f = calloc(1, sizeof(*f) + most * sizeof(f->at[0]));
+    uint64_t oldest = s->oldest_turn;
+
+    if (!f)
+        return NULL;
+    frontier_add_all(f, a, oldest);
+    frontier_add_all(f, b, oldest);
+    return f;
+}
+
+/* The mark covers what is before the stream's later work, and its own work. */
+static int record_frontier_locked(const struct gb_session *s, const struct gb_core_stream *st,
+                                  struct gb_event_mark *m) {
+    m->frontier = frontier_join(s, st->frontier, NULL);
+    if (!m->frontier)
+        return -1;
+    frontier_add(m->frontier, st->id, s->last_turn);
+    return 0;
+}
+
+static int wait_frontier_locked(const struct gb_session *s, struct gb_core_stream *st, const struct gb_event_mark *m) {
+    struct gb_frontier *f;
+
+    if (!m || !m->frontier)
+        return 0;
+    f = frontier_join(s, st->frontier, m->frontier);
+    if (!f)
+        return -1;
+    free(st->frontier);
+    st->frontier = f;
+    return 0;
+}
+
+/* --- marks and events --------------------------------------------------------------------------------------------- */
+
 static struct gb_event_mark *mark_ref(struct gb_event_mark *m) {
     if (m)
         atomic_fetch_add(&m->refs, 1);
@@ -462,7 +535,9 @@ static int take_locked(struct order_op *op, const struct gb_name *event, const s
     if (!e || gb_core_stream_use_locked(op->base.session, stream, &op->stream, err) < 0)
         return -1;
     op->mark = op->records ? mark_new(op->base.session->core) : mark_ref(e->mark);
-    if (op->records && !op->mark)
+    if ((op->records && !op->mark) ||
+        (op->records ? record_frontier_locked(op->base.session, op->stream, op->mark)
+                     : wait_frontier_locked(op->base.session, op->stream, op->mark)) < 0)
         return gb_no_memory(err);
     op->event = e;
     atomic_fetch_add(&e->refs, 1);

@@ -36,6 +36,7 @@ void gb_event_mark_unref(struct gb_event_mark *m) {
         return;
     for (i = 0; i < m->core->device_count; i++)
         gb_event_pool_give(&m->core->devices[i].events, m->evs[i]);
+    free(m->frontier);
     free(m);
 }
 
@@ -407,6 +408,8 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->id = rec->id;
     s->names[0] = rec->name;
     atomic_init(&s->called, &s->names[0]);
+    TAILQ_INIT(&s->turns);
+    s->oldest_turn = UINT64_MAX;
     s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);

@@ -3,6 +3,7 @@
 #define GB_CORE_SESSION_SESSION_H
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -28,9 +29,23 @@ struct gb_core_stream *gb_session_stream_new(struct gb_session *session, const s
 int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *name, struct gb_core_stream **ret,
                               struct gb_error *err);
 
+/* The turns (core/buffer/order.h) of other streams that are before all later work of a stream, because it has waited
+ * for an event. The session's lock. */
+struct gb_frontier {
+    size_t count;
+    struct gb_frontier_entry {
+        int64_t stream;
+        uint64_t number; /* this turn and all before it */
+    } at[];
+};
+
+/* Whether that turn of another stream is before later work of the stream. */
+bool gb_stream_follows(const struct gb_core_stream *stream, int64_t other, uint64_t number);
+
 /* The work that the last record of an event covers. */
 struct gb_event_mark {
     atomic_uint refs;
+    struct gb_frontier *frontier;
     struct gb_core *core;
     struct gb_ev *evs[]; /* of each device; NULL: nothing was queued there */
 };
@@ -150,6 +165,9 @@ struct gb_session {
     struct gb_map events;  /* by name: struct gb_core_event */
     struct gb_idlist events_by_id;
     int64_t last_order_id;       /* of streams and events */
+    uint64_t last_turn;                      /* the number of the last one (core/buffer/order.h) */
+    uint64_t oldest_turn;                    /* of those under way; UINT64_MAX: none is */
+    TAILQ_HEAD(gb_turn_list, gb_turn) turns; /* those under way, in the order of acceptance */
     struct gb_idlist multiparts; /* each with a reference; completed ones are remembered for a while */
     uint64_t multiparts_open;
     uint64_t multipart_bytes;

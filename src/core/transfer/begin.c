@@ -291,17 +291,32 @@ static int plan_payload(const struct gb_upload_params *p, struct gb_upload_draft
     return p->partial ? plan_partial(p, draft, err) : plan_full(p, draft, err);
 }
 
+/* The conditions on a buffer that an earlier turn is about to write are decided at the commit. */
+static int check_buffer_locked(struct gb_session *s, const struct gb_upload_params *p,
+                               const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+
+    if (draft->chained)
+        return 0;
+    if (gb_buffer_check_locked(&p->check, b, err) < 0)
+        return -1;
+    return b ? 0 : gb_copies_check_name_locked(s, p->buffer.name.s, err);
+}
+
 int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *p, const struct gb_upload_role *role,
-                           void *owner, struct gb_upload_draft *draft, struct gb_error *err) {
-    struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
+                           void *owner, const struct gb_turn *turn, struct gb_upload_draft *draft,
+                           struct gb_error *err) {
+    const struct gb_after *after = turn ? &turn->after : NULL;
+    struct gb_buffer *b;
     int r;
 
-    *draft = (struct gb_upload_draft){.buffer = b, .kind = choose_kind(s->core, p, b)};
+    *draft = (struct gb_upload_draft){.chained = after && gb_after_chained(after)};
+    b = draft->buffer = gb_after_see_locked(s, &p->buffer.name, after, &draft->seen, NULL);
+    draft->kind = choose_kind(s->core, p, b);
     draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
     if ((role->upkeep ? gb_session_alive(s, err) : gb_session_changeable_locked(s, err)) < 0)
         return -1;
-    if (gb_buffer_check_locked(&p->check, b, err) < 0 ||
-        (!b && gb_copies_check_name_locked(s, p->buffer.name.s, err) < 0))
+    if (check_buffer_locked(s, p, draft, err) < 0)
         return -1;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
@@ -455,6 +470,15 @@ static void finish_after_error(struct gb_upload *u, struct gb_stream *stream) {
 
 /* --- the task ----------------------------------------------------------------------------------------------------- */
 
+/* Later writes of the stream may build on the bytes. */
+static void queued(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+
+    pthread_mutex_lock(&s->lock);
+    gb_turn_stage_locked(u->turn, GB_TURN_QUEUED);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Queues the work that precedes the payload, and the payload itself if the role queues it. Runs on the lane, or on the
  * caller's thread while it has entered the lane or needs no call of the device (anywhere in alloc.h). */
 static void prepare(struct gb_upload *u) {
@@ -475,6 +499,8 @@ static void prepare(struct gb_upload *u) {
         gb_content_drop(base, NULL, NULL); /* its home is this stream */
         return;
     }
+    if (u->turn)
+        queued(u);
     gb_content_drop(base, NULL, NULL);
     pthread_mutex_lock(&u->t.lock);
     /* Slots may be filled and queued behind the stream's earlier work. The CPU itself has to wait for that work. */
@@ -559,7 +585,7 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
     pthread_mutex_lock(&s->lock);
     r = gb_core_stream_use_locked(s, &params->buffer.stream, &stream, err);
     if (r == 0)
-        r = gb_upload_draft_locked(s, params, &gb_upload_plain, NULL, &draft, err);
+        r = gb_upload_draft_locked(s, params, &gb_upload_plain, NULL, NULL, &draft, err);
     if (r == 0)
         r = check_quota_locked(s, params, &draft, err);
     pthread_mutex_unlock(&s->lock);
@@ -637,14 +663,18 @@ static int plan_locked(struct gb_upload *u, const struct gb_upload_params *param
     struct gb_upload_draft draft;
 
     if (gb_core_stream_use_locked(u->t.session, &params->buffer.stream, &u->t.stream, err) < 0 ||
-        gb_upload_draft_locked(u->t.session, params, u->role, u->owner, &draft, err) < 0 ||
+        gb_upload_draft_locked(u->t.session, params, u->role, u->owner, params->turn, &draft, err) < 0 ||
         reserve_locked(u, &params->buffer.name, &draft, err) < 0)
         return -1;
     u->t.device = u->content->device;
     plan_draft_locked(plan, params, &draft);
     u->segments.until = draft.bytes;
     plan->direct = !draft.by_device && gb_kind_direct_in(u->t.device, draft.kind);
+    u->chained = draft.chained;
+    u->turn = params->turn;
     u->crc = draft.crc32c;
+    if (u->turn)
+        gb_upload_promise_locked(u, draft.buffer);
     gb_write_through_begin_locked(u, &draft);
     return 0;
 }

@@ -95,12 +95,34 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     rec->updated_at_us = gb_wall_us();
 }
 
+void gb_upload_promise_locked(struct gb_upload *u, const struct gb_buffer *seen) {
+    struct gb_buffer_rec rec = {.labels = NULL};
+
+    if (u->plan.placed || u->plan.mirrored || !u->content || u->content->owner)
+        return;
+    if (seen)
+        gb_buffer_copy_locked(seen, &rec);
+    else
+        new_record(u, &rec);
+    describe(u, &rec);
+    rec.run = u->t.core->run;
+    gb_turn_promise_locked(u->turn, &rec, u->content, u->t.stream);
+    gb_buffer_rec_done(&rec);
+}
+
 static int lost(const struct gb_buffer *b, struct gb_error *err) {
     if (b && b->live && b->rec.mirrored && b->rec.state != GB_BUFFER_LOST)
         return gb_error_set(err, GB_ERR_CONTENT_LOST,
                             "the memory of this side is gone meanwhile, with the process that owned it; upload again");
     return b && b->live && b->rec.adopted ? gb_lost(b, err)
                                           : gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was lost meanwhile");
+}
+
+/* The buffer's bytes are those that the upload has kept outside of its payload. */
+static bool has_base(const struct gb_upload *u, const struct gb_buffer *b) {
+    if (u->chained)
+        return gb_after_left_locked(&u->turn->after, b);
+    return b->id == u->plan.base_id && b->rec.generation == u->plan.base_generation;
 }
 
 /* Refuses the commit if the buffer is no longer what the upload was begun for. Returns 0 or -1. */
@@ -120,7 +142,7 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
     if (!b)
         return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;
     if (b->rec.mirrored != p->mirrored || (p->partial && b->rec.bytes != p->bytes) ||
-        (p->merge && (b->id != p->base_id || b->rec.generation != p->base_generation)))
+        (p->merge && !has_base(u, b)))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     return 0;
 }
@@ -263,6 +285,8 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
                                              .upkeep = u->role->upkeep,
                                              .whole = !u->plan.partial && !u->plan.merge,
                                              .begun = u->plan.in_place,
+                                             .turn = u->turn,
+                                             .depends = u->plan.merge,
                                              .tee = u->disk.tee,
                                              .kept = take_kept(u),
                                              .new_id = u->disk.new_id,

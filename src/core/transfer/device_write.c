@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/container.h"
 #include "base/text.h"
 #include "core/buffer/buffer.h"
+#include "core/buffer/order.h"
 #include "core/public/buffer.h"
 
 /* --- planning ----------------------------------------------------------------------------------------------------- */
@@ -53,11 +55,14 @@ static int check_grain(const struct gb_device_write *w, struct gb_error *err) {
 /* Plans a write to a buffer that does not exist. A copy to offset 0 creates it. Returns 0 or -1. */
 static int plan_new(const struct gb_device_write *w, const struct gb_upload_params *p, struct gb_upload_draft *draft,
                     struct gb_error *err) {
-    if (w->what != GB_DEVICE_WRITE_COPY || w->offset > 0)
-        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
-                            p->buffer.session.s, p->buffer.name.s);
-    draft->bytes = draft->payload = w->bytes;
-    return 0;
+    if (w->what == GB_DEVICE_WRITE_COPY && w->offset == 0) {
+        draft->bytes = draft->payload = w->bytes;
+        return 0;
+    }
+    if (gb_after_check_locked(&w->turn->after, err) < 0)
+        return -1;
+    return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "session \"%s\" has no buffer named \"%s\" to write into",
+                        p->buffer.session.s, p->buffer.name.s);
 }
 
 /* Returns true if the buffer is as it was when the call read it; the lock was released since. */
@@ -75,6 +80,11 @@ static int plan_existing(struct gb_device_write *w, const struct gb_upload_param
 
     if (!draft->sync && gb_guard_check_unsealed_locked(b, err) < 0)
         return -1;
+    if (w->turn->after.on && !draft->chained)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY,
+                            "an earlier operation of the batch writes \"%s\" where its bytes are; put this one into a "
+                            "later batch",
+                            b->name);
     if (draft->sync && !is_as_seen(w, p, b))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     if (!w->has_bytes && w->what == GB_DEVICE_WRITE_FILL)
@@ -87,6 +97,8 @@ static int plan_existing(struct gb_device_write *w, const struct gb_upload_param
     draft->at = w->offset;
     draft->payload = w->bytes;
     draft->merge = !draft->reserve && w->bytes != b->rec.bytes;
+    if (draft->merge && gb_after_check_locked(&w->turn->after, err) < 0)
+        return -1;
     return gb_upload_check_merge(draft, err);
 }
 
@@ -231,8 +243,13 @@ static void end(struct gb_device_write *w) {
     struct gb_buffer_call *call = w->call;
     struct gb_error error = w->error;
 
+    gb_turn_end(w->turn, error.code == GB_OK ? NULL : &error);
     gb_content_drop_later(w->source); /* this may be a backend's thread */
+    gb_turn_free(w->turn);
+    if (w->params.check.free_arg)
+        w->params.check.free_arg(w->params.check.arg);
     gb_buffer_rec_done(&w->source_rec);
+    gb_session_unref(w->session);
     free(w);
     gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
 }
@@ -241,6 +258,7 @@ static void gone(struct gb_upload *u) {
     struct gb_device_write *w = u->owner;
 
     gb_call_withdraw(&w->call->base, NULL);
+    gb_turn_end(w->turn, w->error.code == GB_OK ? NULL : &w->error);
     gb_staged_copy_release(&u->pipe.copies[0]);
     gb_upload_dispose(u);
     end(w);
@@ -271,16 +289,9 @@ static void wake(void *arg) {
     gb_upload_free(u);
 }
 
-void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_buffer_call *call,
-                          const struct gb_error *error) {
-    if (check->free_arg)
-        check->free_arg(check->arg);
-    if (w) {
-        w->error = *error;
-        end(w);
-    } else {
-        gb_call_finish(&call->base, error);
-    }
+void gb_device_write_fail(struct gb_device_write *w, const struct gb_error *error) {
+    w->error = *error;
+    end(w);
 }
 
 struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call) {
@@ -312,23 +323,27 @@ static bool cancel(void *arg, bool act) {
     return r;
 }
 
-void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, struct gb_device_write *w) {
+void gb_device_write_start(struct gb_device_write *w) {
+    struct gb_upload_params *p = &w->params;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload *u;
 
+    p->session = w->session;
+    p->turn = w->turn;
     p->waker = (struct gb_waker){wake, w};
-    u = gb_upload_make(core, p, &device_write, w, &err);
+    u = gb_upload_make(w->core, p, &device_write, w, &err);
     if (!u) {
-        gb_device_write_fail(&p->check, w, w->call, &err);
+        gb_device_write_fail(w, &err);
         return;
     }
+    p->check = (struct gb_buffer_check){.check = NULL}; /* the upload's now */
     w->upload = u;
     (void)gb_upload_step(u, GB_UPLOAD_ALLOCATING);
     (void)gb_upload_step(u, GB_UPLOAD_ENDED);
     u->t.want_wake = true;
     gb_core_transfer_ref(&u->t); /* a cancellation may drop the other ones before this returns */
     gb_call_offer(&w->call->base, hold_upload, cancel, u);
-    gb_upload_run(u, &core->writes_running);
+    gb_upload_run(u, &w->core->writes_running);
     gb_core_transfer_unref(&u->t);
 }
 
@@ -337,10 +352,11 @@ void gb_device_write_start(struct gb_core *core, struct gb_upload_params *p, str
 /* Holds the source as it is now, if it passes from_check. The session's lock is held. Returns 0 or -1. */
 static int resolve_locked(struct gb_session *s, const struct gb_device_write_params *p, struct gb_copy_source *ret,
                           struct gb_error *err) {
+    struct gb_buffer_check check = {.check = p->from_check, .arg = (char *)p->from_tag};
     const struct gb_buffer *b = gb_buffer_find_locked(s, &p->from, err);
 
     /* The check precedes the hold, which may load bytes. */
-    if (!b || gb_buffer_check_locked(&p->from_check, b, err) < 0)
+    if (!b || gb_buffer_check_locked(&check, b, err) < 0)
         return -1;
     return gb_buffer_hold_locked(s, &p->from, &ret->rec, &ret->content, err);
 }
@@ -386,23 +402,169 @@ void gb_copy_source_done(struct gb_copy_source *source) {
     source->content = NULL;
 }
 
-static int hold(struct gb_core *core, const struct gb_device_write_params *p, struct gb_device_write *w,
-                struct gb_error *err) {
-    struct gb_copy_source now = {.resolved = false};
-    struct gb_device_write_params one = *p;
+static void take_source(struct gb_device_write *w, struct gb_copy_source *source) {
+    if (source->error.code != GB_OK && w->error.code == GB_OK)
+        gb_error_move(&w->error, &source->error);
+    w->source = source->content;
+    w->source_rec = source->rec;
+    source->content = NULL;
+    source->rec.labels = NULL;
+}
 
-    if (!p->source) {
-        one.source = &now;
-        gb_copy_sources_resolve(core, &one, 1);
+/* The source in the write's own session, as the write sees it. */
+static void hold_source_locked(struct gb_device_write *w) {
+    const struct gb_after *after = &w->turn->source;
+    struct gb_device_write_params *p = &w->asked;
+    struct gb_copy_source now = {.resolved = false};
+
+    if (gb_after_check_locked(after, &w->error) < 0)
+        return;
+    if (!gb_after_chained(after)) {
+        if (after->on)
+            gb_error_set(&w->error, GB_ERR_BUFFER_BUSY,
+                         "an earlier operation of the batch writes \"%s\" where its bytes are; put this one into a "
+                         "later batch",
+                         p->from.s);
+        else
+            (void)resolve_locked(w->session, p, &now, &now.error);
+        take_source(w, &now);
+        return;
     }
-    if (one.source->error.code != GB_OK)
-        return gb_error_move(err, &one.source->error);
-    w->source = one.source->content;
-    w->source_rec = one.source->rec;
-    one.source->content = NULL;
-    one.source->rec.labels = NULL;
+    if (p->from_check && p->from_check(p->from_tag, &after->on->rec, &w->error) < 0)
+        return;
+    gb_buffer_rec_set(&w->source_rec, &after->on->rec);
+    w->source = gb_content_ref(after->on->content);
+}
+
+static void source_reached_locked(struct gb_after *after) {
+    hold_source_locked(after->owner);
+}
+
+/* --- the turn ----------------------------------------------------------------------------------------------------- */
+
+static void run(struct gb_device_write *w) {
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (gb_call_withdraw(&w->call->base, &err) < 0)
+        gb_device_write_fail(w, &err);
+    else if (w->error.code != GB_OK)
+        end(w);
+    else
+        w->run(w);
+}
+
+static void turned(struct gb_after *after) {
+    struct gb_device_write *w = after->owner;
+    bool last;
+
+    pthread_mutex_lock(&w->session->lock);
+    last = --w->waiting == 0;
+    pthread_mutex_unlock(&w->session->lock);
+    if (last)
+        run(w);
+}
+
+static void run_task(struct gb_task *task) {
+    run(gb_container_of(task, struct gb_device_write, task));
+}
+
+/* A write that waits for its turn, and that no lane is about to run. */
+static bool cancel_waiting(void *arg, bool act) {
+    struct gb_device_write *w = arg;
+    struct gb_session *s = w->session;
+    bool waits;
+
+    pthread_mutex_lock(&s->lock);
+    waits = w->waiting > 0;
+    if (act && waits) {
+        w->waiting -= gb_after_leave_locked(&w->turn->after);
+        w->waiting -= gb_after_leave_locked(&w->turn->source);
+        if (w->waiting == 0) {
+            w->task.run = run_task;
+            gb_lane_post(&w->core->devices[0].lane, &w->task);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return waits;
+}
+
+/* The device part of a stream keeps its own order; other parts and streams do not follow it. */
+static enum gb_turn_stage stage_seen(const struct gb_device_write *w, const struct gb_after *after, bool any_device) {
+    bool same = after->on && after->on->stream == w->turn->stream && (!any_device || w->core->device_count == 1);
+
+    return same ? GB_TURN_QUEUED : GB_TURN_READY;
+}
+
+static bool waits_locked(struct gb_device_write *w, struct gb_after *after, enum gb_turn_stage until) {
+    after->sees = until < GB_TURN_ENDED;
+    after->until = until;
+    after->batch = w->turn->batch;
+    after->go = turned;
+    after->owner = w;
+    return gb_after_wait_locked(after);
+}
+
+static bool reads_here(const struct gb_device_write *w) {
+    return w->what == GB_DEVICE_WRITE_COPY && gb_name_equal(&w->asked.session, &w->asked.from_session);
+}
+
+static int take_turn_locked(struct gb_device_write *w, const struct gb_name *name, const struct gb_name *stream,
+                            struct gb_core_stream **ret_stream, struct gb_error *err) {
+    if (w->turn->session)
+        return 0;
+    if (gb_core_stream_use_locked(w->session, stream, ret_stream, err) < 0 ||
+        gb_turn_take_locked(w->session, w->turn, name, *ret_stream, err) < 0)
+        return -1;
+    if (reads_here(w))
+        gb_after_find_locked(w->session, &w->asked.from, *ret_stream, &w->turn->source);
     return 0;
 }
+
+/* Returns true if the write waits. Memory that is written in place must have no other user. */
+static bool wait_locked(struct gb_device_write *w) {
+    bool whole = w->what == GB_DEVICE_WRITE_SYNC || w->what == GB_DEVICE_WRITE_RESERVE || w->asked.in_place;
+    struct gb_after *after = &w->turn->after;
+    struct gb_after *source = &w->turn->source;
+
+    after->late = true;
+    w->waiting = waits_locked(w, after, whole ? GB_TURN_ENDED : stage_seen(w, after, false));
+    if (!reads_here(w) || (w->asked.source && !source->on))
+        return w->waiting > 0;
+    source->reached_locked = source_reached_locked;
+    w->waiting += waits_locked(w, source, stage_seen(w, source, true));
+    return w->waiting > 0;
+}
+
+void gb_device_write_accept(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                            struct gb_turn *turn, struct gb_device_write *w) {
+    struct gb_core_stream *st = NULL;
+    struct gb_error err = GB_ERROR_INIT;
+    bool waits = false;
+    int r;
+
+    w->core = core;
+    w->turn = turn ? turn : gb_turn_new();
+    w->session = w->turn ? gb_op_session(core, &at->session, &err) : NULL;
+    if (!w->session) {
+        if (!w->turn)
+            gb_no_memory(&err);
+        gb_device_write_fail(w, &err);
+        return;
+    }
+    gb_call_offer(&w->call->base, NULL, cancel_waiting, w);
+    pthread_mutex_lock(&w->session->lock);
+    r = take_turn_locked(w, &at->name, stream, &st, &err);
+    if (r == 0)
+        waits = wait_locked(w);
+    pthread_mutex_unlock(&w->session->lock);
+    gb_core_stream_unuse(st);
+    if (r < 0)
+        w->error = err;
+    if (!waits)
+        run(w);
+}
+
+/* --- copy and fill ------------------------------------------------------------------------------------------------ */
 
 /* The parameters of a destination that does not exist yet. */
 static void describe_new(const struct gb_device_write_params *p, const struct gb_device_write *w,
@@ -421,34 +583,64 @@ static void describe_new(const struct gb_device_write_params *p, const struct gb
         b->pool = src->pool;
 }
 
+static void run_write(struct gb_device_write *w) {
+    const struct gb_device_write_params *p = &w->asked;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (measure(w, p, &err) < 0) {
+        gb_device_write_fail(w, &err);
+        return;
+    }
+    w->from = p->from_offset;
+    w->pattern = p->pattern;
+    w->width = p->width;
+    w->offset = p->offset;
+    w->has_bytes = p->has_bytes;
+    if (p->copy)
+        describe_new(p, w, &w->params.buffer);
+    gb_device_write_start(w);
+}
+
+/* A source of another session, where the stream has no order, or that the batch has found. */
+static void hold_now(struct gb_core *core, struct gb_device_write *w) {
+    struct gb_copy_source now = {.resolved = false};
+    struct gb_device_write_params one = w->asked;
+
+    if (w->what != GB_DEVICE_WRITE_COPY || (reads_here(w) && !one.source) || (w->turn && w->turn->source.on))
+        return;
+    if (!one.source) {
+        one.source = &now;
+        gb_copy_sources_resolve(core, &one, 1);
+    }
+    take_source(w, one.source);
+}
+
 void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
+    struct gb_turn *turn = gb_call_take_turn(&call->base);
     struct gb_device_write *w = gb_device_write_new(params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL, call);
-    struct gb_upload_params p = {.partial = true, .in_place = params->in_place, .wait_ms = params->wait_ms};
     struct gb_error err = GB_ERROR_INIT;
 
     if (!w) {
+        gb_turn_free(turn);
+        if (params->check.free_arg)
+            params->check.free_arg(params->check.arg);
         gb_no_memory(&err);
-        gb_device_write_fail(&params->check, NULL, call, &err);
+        gb_call_finish(&call->base, &err);
         return;
     }
-    if (gb_core_alive(core, &err) < 0 || (params->copy && hold(core, params, w, &err) < 0) ||
-        measure(w, params, &err) < 0) {
-        gb_device_write_fail(&params->check, w, call, &err);
-        return;
-    }
-    w->from = params->from_offset;
-    w->pattern = params->pattern;
-    w->width = params->width;
-    w->offset = params->offset;
-    w->has_bytes = params->has_bytes;
-    if (params->copy)
-        describe_new(params, w, &p.buffer);
-    p.buffer.session = params->session;
-    p.buffer.name = params->name;
-    p.buffer.stream = params->stream;
-    p.to_device_side = !params->to_host_side;
-    p.side_named = params->side_named;
-    p.holder = params->holder;
-    p.check = params->check;
-    gb_device_write_start(core, &p, w);
+    w->asked = *params;
+    w->params = (struct gb_upload_params){.partial = true,
+                                          .in_place = params->in_place,
+                                          .wait_ms = params->wait_ms,
+                                          .to_device_side = !params->to_host_side,
+                                          .side_named = params->side_named,
+                                          .holder = params->holder,
+                                          .check = params->check};
+    w->params.buffer.session = params->session;
+    w->params.buffer.name = params->name;
+    w->params.buffer.stream = params->stream;
+    w->run = run_write;
+    w->turn = turn;
+    hold_now(core, w);
+    gb_device_write_accept(core, &(struct gb_locator){params->session, params->name}, &params->stream, turn, w);
 }

@@ -95,7 +95,9 @@ struct gb_upload_plan {
 
 /* A plan that is being made. Its pointers are borrowed under the session's lock. */
 struct gb_upload_draft {
-    struct gb_buffer *buffer;  /* NULL: a new one */
+    struct gb_buffer *buffer;  /* as the upload sees it; NULL: a new one */
+    struct gb_buffer seen;     /* it, while an earlier turn is to write it (gb_after_see_locked) */
+    bool chained;              /* so it is */
     struct gb_core_pool *pool; /* the device's own pool for kinds without pools */
     struct gb_name pool_name;
     enum gb_kind kind;
@@ -198,6 +200,8 @@ struct gb_upload {
     void *owner;               /* the role's: the group's member, the device write or the multipart upload */
     _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
 
+    struct gb_turn *turn;       /* its place on the stream; a device write's own. NULL: not taken (yet) */
+    bool chained;               /* planned on the bytes of an earlier turn, which was not committed */
     struct gb_content *content; /* a reference; the buffer's own after the commit */
     struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
     struct gb_content *replaced;
@@ -320,6 +324,9 @@ void gb_upload_drop_segments(struct gb_upload *upload);
  * error is set; the upload has then failed and the reference is dropped. */
 bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
                      void (*end)(struct gb_transaction *transaction));
+/* Shows later requests what the buffer will be once the upload is committed, if they can build on it. seen: the buffer
+ * that the upload sees; NULL: none. The session's lock is held. */
+void gb_upload_promise_locked(struct gb_upload *upload, const struct gb_buffer *seen);
 /* The transaction's end for a role whose upload fails if the commit fails. */
 void gb_upload_commit_end(struct gb_transaction *transaction);
 /* Finishes the upload after its commit; the role's committed follows. */
@@ -347,10 +354,11 @@ void gb_upload_dispose(struct gb_upload *upload);
 
 /* --- planning ----------------------------------------------------------------------------------------------------- */
 
-/* Makes the draft of what params and the role need. The session's lock is held. Returns 0; -1 with the refusal. */
+/* Makes the draft of what params and the role need. turn: the upload's; NULL: it has none yet. The session's lock is
+ * held. Returns 0; -1 with the refusal. */
 int gb_upload_draft_locked(struct gb_session *session, const struct gb_upload_params *params,
-                           const struct gb_upload_role *role, void *owner, struct gb_upload_draft *draft,
-                           struct gb_error *err);
+                           const struct gb_upload_role *role, void *owner, const struct gb_turn *turn,
+                           struct gb_upload_draft *draft, struct gb_error *err);
 /* For a role's plan: refuses a partial write if the buffer's other bytes are lost or partial. Returns 0 or -1. */
 int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err);
 
@@ -378,6 +386,15 @@ enum gb_device_write_what { GB_DEVICE_WRITE_COPY, GB_DEVICE_WRITE_FILL, GB_DEVIC
 struct gb_device_write {
     enum gb_device_write_what what;
     struct gb_buffer_call *call;
+    struct gb_core *core;
+    struct gb_session *session; /* a reference, once the write was accepted */
+    struct gb_turn *turn;
+    struct gb_device_write_params asked; /* COPY, FILL */
+    struct gb_upload_params params;      /* check is the write's until an upload has it */
+    enum gb_side side;                   /* SYNC, RESERVE */
+    void (*run)(struct gb_device_write *write); /* when its turn has come */
+    unsigned waiting;                           /* earlier turns that are waited for; the session's lock */
+    struct gb_task task;
     struct gb_upload *upload;
     struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
     struct gb_buffer_rec source_rec;
@@ -395,11 +412,13 @@ struct gb_device_write {
 
 /* Makes a device write for the call. Returns NULL if memory is exhausted. */
 struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call);
-/* Starts the write, which finishes its call at the end. Takes write and params->check.arg in every case. Sets
- * params->waker. */
-void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
-/* Frees write (NULL is accepted) and the check's argument, and finishes the call. error GB_OK: success. */
-void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write,
-                          struct gb_buffer_call *call, const struct gb_error *error);
+/* Takes the write's turn in that session and calls write->run, at once or when its turn has come. write->params.check
+ * is set. turn: taken before; NULL: not yet. Takes turn and write. */
+void gb_device_write_accept(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
+                            struct gb_turn *turn, struct gb_device_write *write);
+/* Starts the write, which finishes its call at the end. Takes the write. */
+void gb_device_write_start(struct gb_device_write *write);
+/* Frees the write and finishes its call. error GB_OK: success. */
+void gb_device_write_fail(struct gb_device_write *write, const struct gb_error *error);
 
 #endif

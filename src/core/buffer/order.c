@@ -1,0 +1,246 @@
+/* The order of data on streams: the lines of turns, and the waits for them. Device writes, uploads, downloads and
+ * transactions call this. */
+#include "core/buffer/order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/container.h"
+#include "core/runtime/runtime.h"
+
+/* --- waits -------------------------------------------------------------------------------------------------------- */
+
+static void run_go(struct gb_task *task) {
+    struct gb_after *a = gb_container_of(task, struct gb_after, task);
+
+    a->go(a);
+}
+
+static void post_go(struct gb_after *a) {
+    a->task.run = run_go;
+    gb_lane_post(&a->core->devices[0].lane, &a->task);
+}
+
+static void reach(struct gb_after *a) {
+    if (a->reached_locked)
+        a->reached_locked(a);
+    a->reached_locked = NULL;
+}
+
+/* A turn of the same batch is not committed before the request itself has joined it. */
+static bool reached(const struct gb_after *a) {
+    const struct gb_turn *on = a->on;
+
+    if (!on)
+        return true;
+    if (on->stage < a->until)
+        return false;
+    return !a->sees || on->chains || (a->batch && a->batch == on->batch);
+}
+
+/* Those that wait for this stage of the turn. */
+static void wake_locked(struct gb_turn *t) {
+    struct gb_after *a;
+
+    LIST_FOREACH(a, &t->afters, link) {
+        if (!a->waits || !reached(a))
+            continue;
+        a->waits = false;
+        reach(a);
+        post_go(a);
+    }
+}
+
+bool gb_after_wait_locked(struct gb_after *a) {
+    a->waits = !reached(a);
+    if (!a->waits)
+        reach(a);
+    return a->waits;
+}
+
+bool gb_after_leave_locked(struct gb_after *a) {
+    bool waited = a->waits;
+
+    if (a->on || waited)
+        LIST_REMOVE(a, link);
+    a->on = NULL;
+    a->waits = false;
+    return waited;
+}
+
+static void note_oldest_locked(struct gb_session *session) {
+    const struct gb_turn *t = TAILQ_FIRST(&session->turns);
+
+    session->oldest_turn = t ? t->number : UINT64_MAX;
+}
+
+/* --- lines -------------------------------------------------------------------------------------------------------- */
+
+struct gb_turn *gb_turn_new(void) {
+    return calloc(1, sizeof(struct gb_turn));
+}
+
+/* The latest turn of the line before a request that comes now. */
+static struct gb_turn *latest(const struct gb_buffer *b, const struct gb_core_stream *stream) {
+    struct gb_turn *t;
+
+    TAILQ_FOREACH_REVERSE(t, &b->turns, gb_turn_line, at_buffer) {
+        if (t->stream == stream->id || gb_stream_follows(stream, t->stream, t->number))
+            return t;
+    }
+    return NULL;
+}
+
+static void relate(struct gb_session *session, struct gb_after *a, struct gb_turn *on) {
+    a->core = session->core;
+    a->on = on;
+    if (on)
+        LIST_INSERT_HEAD(&on->afters, a, link);
+}
+
+int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const struct gb_name *buffer,
+                        const struct gb_core_stream *stream, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_place_locked(session, buffer);
+
+    if (!b)
+        return gb_no_memory(err);
+    t->session = gb_session_ref(session);
+    t->buffer = b;
+    t->stream = stream->id;
+    t->number = ++session->last_turn;
+    t->stage = GB_TURN_ACCEPTED;
+    relate(session, &t->after, latest(b, stream));
+    TAILQ_INSERT_TAIL(&b->turns, t, at_buffer);
+    TAILQ_INSERT_TAIL(&session->turns, t, in_session);
+    note_oldest_locked(session);
+    return 0;
+}
+
+void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
+                          struct gb_after *a) {
+    const struct gb_buffer *b = TAILQ_EMPTY(&session->turns) ? NULL : gb_map_get(&session->buffers, buffer->s);
+
+    relate(session, a, b ? latest(b, stream) : NULL);
+}
+
+void gb_turn_stage_locked(struct gb_turn *t, enum gb_turn_stage stage) {
+    if (!t->buffer || stage <= t->stage)
+        return;
+    t->stage = stage;
+    wake_locked(t);
+}
+
+void gb_turn_promise_locked(struct gb_turn *t, const struct gb_buffer_rec *rec, struct gb_content *content,
+                            struct gb_core_stream *stream) {
+    gb_buffer_rec_set(&t->rec, rec);
+    t->content = content;
+    t->pool = rec->kind == GB_KIND_DEVICE ? content->pool->name : NULL;
+    t->stream_name = stream->name_text;
+    t->chains = true;
+}
+
+/* --- the end of a turn -------------------------------------------------------------------------------------------- */
+
+static void end_one(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
+    LIST_REMOVE(a, link);
+    a->on = NULL;
+    a->failed = error != NULL;
+    if (error)
+        a->error = *error;
+    a->id = t->buffer->id;
+    a->generation = t->buffer->rec.generation;
+    if (!a->waits)
+        return;
+    reach(a);
+    if (a->late) {
+        LIST_INSERT_HEAD(&t->late, a, link);
+        return;
+    }
+    a->waits = false;
+    post_go(a);
+}
+
+void gb_turn_end_locked(struct gb_turn *t, const struct gb_error *error) {
+    struct gb_after *a;
+
+    if (!t->buffer)
+        return;
+    while ((a = LIST_FIRST(&t->afters)))
+        end_one(t, a, error);
+    TAILQ_REMOVE(&t->buffer->turns, t, at_buffer);
+    TAILQ_REMOVE(&t->session->turns, t, in_session);
+    note_oldest_locked(t->session);
+    t->stage = GB_TURN_ENDED;
+    t->chains = false;
+    t->buffer = NULL;
+}
+
+void gb_turn_end(struct gb_turn *t, const struct gb_error *error) {
+    struct gb_buffer *b;
+
+    if (!t || !t->session)
+        return;
+    pthread_mutex_lock(&t->session->lock);
+    b = t->buffer;
+    gb_turn_end_locked(t, error);
+    if (b)
+        gb_buffer_reap_locked(t->session, b);
+    pthread_mutex_unlock(&t->session->lock);
+}
+
+void gb_turn_free(struct gb_turn *t) {
+    struct gb_error given_up = GB_ERROR_INIT;
+    struct gb_after *a;
+
+    if (!t)
+        return;
+    if (t->session) {
+        gb_cancelled(&given_up);
+        gb_turn_end(t, &given_up);
+        pthread_mutex_lock(&t->session->lock);
+        gb_after_leave_locked(&t->after);
+        gb_after_leave_locked(&t->source);
+        while ((a = LIST_FIRST(&t->late))) {
+            LIST_REMOVE(a, link);
+            a->waits = false;
+            post_go(a);
+        }
+        pthread_mutex_unlock(&t->session->lock);
+        gb_session_unref(t->session);
+    }
+    gb_buffer_rec_done(&t->rec);
+    free(t);
+}
+
+/* --- what a request sees ------------------------------------------------------------------------------------------ */
+
+bool gb_after_chained(const struct gb_after *a) {
+    return a->on && a->on->stage >= GB_TURN_QUEUED && a->on->chains;
+}
+
+struct gb_buffer *gb_after_see_locked(struct gb_session *session, const struct gb_name *name, const struct gb_after *a,
+                                      struct gb_buffer *seen, struct gb_error *err) {
+    const struct gb_turn *t;
+
+    if (!a || !gb_after_chained(a))
+        return gb_buffer_find_locked(session, name, err);
+    t = a->on;
+    *seen = *t->buffer;
+    gb_buffer_as(seen, &t->rec, t->pool, t->stream_name, t->content);
+    return seen;
+}
+
+int gb_after_check_locked(const struct gb_after *a, struct gb_error *err) {
+    const struct gb_error *why = a->failed ? &a->error : a->on && a->on->refused ? &a->on->error : NULL;
+
+    if (!why)
+        return 0;
+    return gb_error_set(err, GB_ERR_DEPENDENCY_FAILED,
+                        "an earlier request on the stream was to write these bytes and failed: %.200s", why->detail);
+}
+
+bool gb_after_left_locked(const struct gb_after *a, const struct gb_buffer *b) {
+    if (a->on)
+        return b->id == a->on->rec.id && b->rec.generation == a->on->rec.generation;
+    return b->id == a->id && b->rec.generation == a->generation;
+}

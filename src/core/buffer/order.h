@@ -1,0 +1,134 @@
+/* The order of data on streams: which earlier write a request sees, and what it waits for.
+ *
+ * A request that writes a buffer takes a turn when it is accepted, an upload with its last byte. The turns of a buffer
+ * stand in line until they are committed or have failed. A request sees the latest turn in the line that is before it
+ * on its stream, or on a stream that an event has ordered before its own; other turns it does not see. It waits for
+ * that turn alone:
+ *
+ * * until its work is queued on the same stream, if the later request is work of the device on the new bytes
+ *   (gb_after_see_locked). Such a chain needs no commit in between.
+ * * until it is committed or has failed, if the later request needs the bytes themselves, or the memory is written in
+ *   place.
+ *
+ * Commits of one buffer follow each other in the order of the turns. A wait costs no thread: go runs on a lane. */
+#ifndef GB_CORE_BUFFER_ORDER_H
+#define GB_CORE_BUFFER_ORDER_H
+
+#include <sys/queue.h>
+
+#include "core/buffer/buffer.h"
+#include "core/session/session.h"
+#include "core/util/lane.h"
+
+struct gb_turn;
+
+enum gb_turn_stage {
+    GB_TURN_NONE,
+    GB_TURN_ACCEPTED,
+    GB_TURN_QUEUED,     /* its work of the device is queued */
+    GB_TURN_READY,      /* its bytes are complete */
+    GB_TURN_COMMITTING, /* its transaction stands in the buffer's line */
+    GB_TURN_ENDED
+};
+
+/* The relation of a request to one earlier turn. Zeroed: there is none. The session's lock guards it. */
+struct gb_after {
+    struct gb_turn *on; /* NULL: none, or it has ended */
+    LIST_ENTRY(gb_after) link;
+    struct gb_core *core;
+    bool failed;           /* it has ended with error */
+    struct gb_error error; /* why */
+    int64_t id;            /* of the buffer, and of its generation, when the turn was committed */
+    int64_t generation;
+
+    /* While it waits: */
+    bool waits;
+    bool sees;         /* the wait ends early only if the turn's bytes can be seen then, or if it is of the same batch */
+    const void *batch; /* as of the turn */
+    bool late; /* the wait for the end lasts until the memory has no other user */
+    enum gb_turn_stage until;
+    /* The wait ends. Called once, under the session's lock, before any later change of the buffer. NULL: no call. */
+    void (*reached_locked)(struct gb_after *after);
+    void (*go)(struct gb_after *after); /* then, on a lane, without locks */
+    void *owner;                        /* of the two functions */
+    struct gb_task task;
+};
+LIST_HEAD(gb_after_list, gb_after);
+
+struct gb_turn {
+    struct gb_session *session; /* a reference; NULL: the turn was not taken */
+    struct gb_buffer *buffer;   /* the place where it stands in line; NULL: not yet, or no more */
+    TAILQ_ENTRY(gb_turn) at_buffer;
+    TAILQ_ENTRY(gb_turn) in_session;
+    int64_t stream; /* the stream's id */
+    uint64_t number;
+    enum gb_turn_stage stage;
+    const void *batch;     /* the batch that commits it with others; only compared; NULL: none */
+    bool refused;          /* by its transaction, which has not ended */
+    struct gb_error error; /* why */
+
+    /* What later requests see from QUEUED on, if chains is set. Else they wait for the commit. */
+    bool chains;
+    struct gb_buffer_rec rec;   /* holds a reference to its labels */
+    struct gb_content *content; /* borrowed until the turn has ended */
+    struct gb_text *pool;       /* its name and that of the stream; borrowed, as content */
+    struct gb_text *stream_name;
+
+    struct gb_after_list afters; /* of later requests */
+    struct gb_after_list late;   /* of those that wait for its last use of the memory */
+    struct gb_after after;       /* of this request to the earlier write of the buffer */
+    struct gb_after source;      /* and to that of the buffer that it copies from */
+};
+
+/* Makes a turn that stands in no line. Returns NULL if memory is exhausted. */
+struct gb_turn *gb_turn_new(void);
+
+/* Takes the turn's place behind all earlier ones. Sets turn->after. stream is in use. Returns 0, or -1 if memory is
+ * exhausted. The session's lock is held, as in all functions named _locked. */
+int gb_turn_take_locked(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
+                        const struct gb_core_stream *stream, struct gb_error *err);
+
+/* The turn is further. Stages only rise. */
+void gb_turn_stage_locked(struct gb_turn *turn, enum gb_turn_stage stage);
+
+/* What later requests see. Copies rec, which holds names, and takes a reference to its labels. */
+void gb_turn_promise_locked(struct gb_turn *turn, const struct gb_buffer_rec *rec, struct gb_content *content,
+                            struct gb_core_stream *stream);
+
+/* The turn was committed (error NULL) or has failed, and leaves the line. A turn that has ended already is accepted. */
+void gb_turn_end_locked(struct gb_turn *turn, const struct gb_error *error);
+
+/* As above, without the lock. NULL is accepted. */
+void gb_turn_end(struct gb_turn *turn, const struct gb_error *error);
+
+/* Ends the turn as failed if it has not ended, and frees it. Its owner uses the memory no longer. NULL is accepted.
+ * Without the lock. */
+void gb_turn_free(struct gb_turn *turn);
+
+/* Sets after to the latest turn of that buffer before a request that is accepted now on stream. */
+void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
+                          struct gb_after *after);
+
+/* Returns true if the request has to wait: go follows. False: after it has been reached, and reached_locked was called.
+ * The caller has set sees, late, until, reached_locked, go and owner. */
+bool gb_after_wait_locked(struct gb_after *after);
+
+/* Ends the relation. Returns true if it waited, so that go does not run. */
+bool gb_after_leave_locked(struct gb_after *after);
+
+/* The buffer of that name as the request sees it: as the earlier turn will leave it, or as it is. In the first case
+ * *seen is filled in and returned, which borrows what it holds. after may be NULL. Returns NULL with err (which may be
+ * NULL) if there is none. */
+struct gb_buffer *gb_after_see_locked(struct gb_session *session, const struct gb_name *name,
+                                      const struct gb_after *after, struct gb_buffer *seen, struct gb_error *err);
+
+/* Whether the earlier turn still stands and is seen. */
+bool gb_after_chained(const struct gb_after *after);
+
+/* Returns 0; -1 with DEPENDENCY_FAILED if the earlier turn has failed. */
+int gb_after_check_locked(const struct gb_after *after, struct gb_error *err);
+
+/* Whether the buffer is what the earlier turn left, which has been committed or is just being so. */
+bool gb_after_left_locked(const struct gb_after *after, const struct gb_buffer *buffer);
+
+#endif
