@@ -33,6 +33,8 @@ struct download {
     struct gb_http_source source; /* first */
     struct gb_session *session;   /* a reference; found once */
     struct gb_download *core;     /* NULL when no byte of the buffer is sent */
+    struct gb_name name;          /* of the buffer */
+    struct gb_name stream;
     struct gb_buffer_rec rec;
 
     /* The plan: */
@@ -633,15 +635,16 @@ static bool same_content(const struct gb_buffer_rec *a, const struct gb_buffer_r
     return a->id == b->id && a->generation == b->generation && a->version == b->version;
 }
 
-/* Pins the bytes against replacement. If they were replaced since the decision, it is taken again. Returns as
- * download_plan. */
+/* Pins the bytes against replacement, unless they are already. If they were replaced since the decision, it is taken
+ * again. Returns as download_plan. */
 static int open_bytes(struct download *d, struct gb_http_request *request, struct gb_http_response *response,
                       struct gb_error *err) {
-    struct gb_name stream = {"default"};
     const struct gb_buffer_rec *rec;
 
-    if (gb_query_name(request, "stream", &stream, err) < 0 ||
-        gb_download_open_in(d->session, &d->rec.name, &stream, (struct gb_waker){wake, request}, &d->core, err) < 0) {
+    if (d->core)
+        return 1;
+    /* A write that was accepted since is later than this request. */
+    if (gb_download_open_in(d->session, &d->name, &d->stream, (struct gb_waker){wake, request}, &d->core, err) < 0) {
         fail(response);
         return -1;
     }
@@ -653,17 +656,17 @@ static int open_bytes(struct download *d, struct gb_http_request *request, struc
     return download_plan(d, request, response, err);
 }
 
-/* Finds the session, which is held from here on, and what the buffer is now. */
-static int read_record(struct download *d, const struct gb_http_request *request, struct gb_error *err) {
+/* Finds the session, which is held from here on. */
+static int read_names(struct download *d, const struct gb_http_request *request, struct gb_error *err) {
     struct gb_name session;
-    struct gb_name name;
-    struct gb_name stream; /* checked here too, for replies that need no bytes */
 
+    d->stream = (struct gb_name){"default"};
     if (gb_param_name(request, 0, "session name", &session, err) < 0 ||
-        gb_param_name(request, 1, "buffer name", &name, err) < 0 || gb_query_name(request, "stream", &stream, err) < 0)
+        gb_param_name(request, 1, "buffer name", &d->name, err) < 0 ||
+        gb_query_name(request, "stream", &d->stream, err) < 0)
         return -1;
     d->session = gb_session_use(gb_api_of(request)->core, &session, err);
-    return d->session ? gb_buffer_get_in(d->session, &name, &d->rec, err) : -1;
+    return d->session ? 0 : -1;
 }
 
 /* Returns 1 when the digest that is asked for is not known yet. */
@@ -694,21 +697,13 @@ static int check_content(const struct download *d, const struct gb_http_request 
     return gb_api_permit(request, GB_SCOPE_READ, request->param[0].s, err);
 }
 
-enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
-    struct download *d = calloc(1, sizeof(*d));
+/* d->rec is what the request sees. */
+static enum gb_step decide(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct download *d = request->state;
     struct gb_representation what;
     int missing;
     int r;
 
-    if (!d) {
-        gb_error_memory(err, "download");
-        return GB_STEP_ERROR;
-    }
-    download_source_init(d);
-    request->state = d;
-    request->state_free = state_free;
-    if (read_record(d, request, err) < 0)
-        return GB_STEP_ERROR;
     r = download_plan(d, request, response, err);
     if (r > 0 && check_content(d, request, err) < 0)
         return fail(response);
@@ -721,10 +716,49 @@ enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_res
         return GB_STEP_ERROR;
     if (r == 0)
         return GB_STEP_REPLY;
-    if (!d->core || d->length == 0)
+    if (!d->core || d->length == 0 || (request->method == GB_HTTP_HEAD && !d->notation))
         return send(request, response, err);
     if (gb_download_start_view(d->core, &d->view, d->spans, d->ranges.count, err) < 0)
         return fail(response);
     request->resume = first_block;
     return first_block(request, response, err);
+}
+
+/* Waits for the earlier write of the stream. Also runs at each wake. */
+static enum gb_step turn(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct download *d = request->state;
+    int r = gb_download_turn(d->core, err);
+
+    if (r == 0 && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (r == 0)
+        gb_error_set(err, GB_ERR_TIMED_OUT, "an earlier write on the stream did not end in the permitted time");
+    if (r <= 0)
+        return GB_STEP_ERROR;
+    gb_buffer_rec_set(&d->rec, gb_download_record(d->core));
+    return decide(request, response, err);
+}
+
+enum gb_step gb_api_data_get(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct download *d = calloc(1, sizeof(*d));
+
+    if (!d) {
+        gb_error_memory(err, "download");
+        return GB_STEP_ERROR;
+    }
+    download_source_init(d);
+    request->state = d;
+    request->state_free = state_free;
+    if (read_names(d, request, err) < 0)
+        return GB_STEP_ERROR;
+    if (gb_download_awaits(d->session, &d->name, &d->stream)) {
+        if (gb_download_open_after(d->session, &d->name, &d->stream, (struct gb_waker){wake, request}, &d->core, err) <
+            0)
+            return GB_STEP_ERROR;
+        request->resume = turn;
+        return turn(request, response, err);
+    }
+    if (gb_buffer_get_in(d->session, &d->name, &d->rec, err) < 0)
+        return GB_STEP_ERROR;
+    return decide(request, response, err);
 }

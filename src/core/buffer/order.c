@@ -71,7 +71,7 @@ bool gb_after_leave_locked(struct gb_after *a) {
 static void note_oldest_locked(struct gb_session *session) {
     const struct gb_turn *t = TAILQ_FIRST(&session->turns);
 
-    session->oldest_turn = t ? t->number : UINT64_MAX;
+    atomic_store(&session->oldest_turn, t ? t->number : UINT64_MAX);
 }
 
 /* --- lines -------------------------------------------------------------------------------------------------------- */

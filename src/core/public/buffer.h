@@ -92,6 +92,16 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
 /* [now] As gb_download_open, in a session that the caller holds. */
 int gb_download_open_in(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
                         struct gb_waker waker, struct gb_download **ret, struct gb_error *err);
+/* [now] As gb_download_open_in, in the order of the stream: while an earlier write of the buffer on it, or on a stream
+ * that it follows, is under way, the download waits for the bytes of that. Its record is there when gb_download_turn has
+ * returned 1. */
+int gb_download_open_after(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
+                           struct gb_waker waker, struct gb_download **ret, struct gb_error *err);
+/* [now] Whether a download of that buffer on the stream would have to wait for its turn. */
+bool gb_download_awaits(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream);
+/* Whether the download has its bytes. Returns 1; 0: wait for wake; -1 with the errors above, or DEPENDENCY_FAILED if the
+ * earlier write has failed. */
+int gb_download_turn(struct gb_download *download, struct gb_error *err);
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
 /* Starts the download of the bytes [offset, offset + length). One start a download. Errors: RANGE_NOT_SATISFIABLE. */
 int gb_download_start(struct gb_download *download, uint64_t offset, uint64_t length, struct gb_error *err);

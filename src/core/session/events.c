@@ -226,7 +226,7 @@ static struct gb_frontier *frontier_join(const struct gb_session *s, const struc
                                          const struct gb_frontier *b) {
     size_t most = (a ? a->count : 0) + (b ? b->count : 0) + 1;
     struct gb_frontier *f = calloc(1, sizeof(*f) + most * sizeof(f->at[0]));
-    uint64_t oldest = s->oldest_turn;
+    uint64_t oldest = atomic_load(&s->oldest_turn);
 
     if (!f)
         return NULL;

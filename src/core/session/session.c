@@ -409,7 +409,7 @@ struct gb_session *gb_session_new(struct gb_core *core, const struct gb_session_
     s->names[0] = rec->name;
     atomic_init(&s->called, &s->names[0]);
     TAILQ_INIT(&s->turns);
-    s->oldest_turn = UINT64_MAX;
+    atomic_init(&s->oldest_turn, UINT64_MAX);
     s->standard = gb_session_stream_new(s, &standard, 0);
     if (!s->standard) {
         free(s);

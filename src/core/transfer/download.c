@@ -678,14 +678,12 @@ static void destroy(struct gb_core_transfer *t) {
     free(d);
 }
 
+/* Without content it sends zeros, and no device is called. */
 static void choose_way(struct gb_download *d) {
-    if (d->content) {
-        d->t.device = d->content->device;
-        d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
-    } else {
-        d->t.device = &d->t.core->devices[0]; /* zeros: no device is called */
-        d->direct = true;
-    }
+    if (!d->content)
+        return;
+    d->t.device = d->content->device;
+    d->direct = gb_kind_direct_out(d->t.device, d->content->kind);
 }
 
 /* Stored bytes that are read twice within this time are loaded into memory. */
@@ -709,14 +707,87 @@ static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name
     return true;
 }
 
-static int hold_locked(struct gb_download *d, const struct gb_name *name, const struct gb_name *stream,
-                       struct gb_error *err) {
+/* The earlier write has been committed, or there is none. */
+static void reached_locked(struct gb_after *after) {
+    struct gb_download *d = after->owner;
+
+    if (gb_after_check_locked(after, &d->why) < 0)
+        return;
+    if (hold_stored_locked(d, &d->name) ||
+        gb_buffer_hold_locked(d->t.session, &d->name, &d->rec, &d->content, &d->why) == 0)
+        choose_way(d);
+}
+
+static void turned(struct gb_after *after) {
+    struct gb_download *d = after->owner;
+
+    pthread_mutex_lock(&d->t.lock);
+    d->held = true;
+    gb_core_transfer_unlock_wake(&d->t);
+    gb_core_transfer_unref(&d->t);
+}
+
+static int hold_locked(struct gb_download *d, const struct gb_name *stream, bool ordered, struct gb_error *err) {
     if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0)
         return -1;
-    if (!hold_stored_locked(d, name) && gb_buffer_hold_locked(d->t.session, name, &d->rec, &d->content, err) < 0)
-        return -1;
-    choose_way(d);
-    return 0;
+    if (ordered)
+        gb_after_find_locked(d->t.session, &d->name, d->t.stream, &d->after);
+    d->after.until = GB_TURN_ENDED;
+    d->after.reached_locked = reached_locked;
+    d->after.go = turned;
+    d->after.owner = d;
+    d->held = !gb_after_wait_locked(&d->after);
+    if (!d->held)
+        gb_core_transfer_ref(&d->t);
+    return d->why.code == GB_OK ? 0 : gb_error_move(err, &d->why);
+}
+
+int gb_download_turn(struct gb_download *d, struct gb_error *err) {
+    bool held;
+
+    pthread_mutex_lock(&d->t.lock);
+    held = d->held;
+    d->t.want_wake = !held;
+    pthread_mutex_unlock(&d->t.lock);
+    if (!held)
+        return 0;
+    return d->why.code == GB_OK ? 1 : gb_error_move(err, &d->why);
+}
+
+bool gb_download_awaits(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream) {
+    struct gb_core_stream *st = NULL;
+    struct gb_after after = {.on = NULL};
+    bool r = false;
+
+    if (atomic_load(&s->oldest_turn) == UINT64_MAX)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    if (gb_core_stream_use_locked(s, stream, &st, NULL) == 0) {
+        gb_after_find_locked(s, name, st, &after);
+        r = after.on != NULL;
+        (void)gb_after_leave_locked(&after);
+    }
+    pthread_mutex_unlock(&s->lock);
+    gb_core_stream_unuse(st);
+    return r;
+}
+
+/* No turn wakes it any more. */
+static void leave_line(struct gb_download *d) {
+    struct gb_session *s = d->t.session;
+    bool waited;
+    bool held;
+
+    pthread_mutex_lock(&d->t.lock);
+    held = d->held;
+    pthread_mutex_unlock(&d->t.lock);
+    if (held)
+        return;
+    pthread_mutex_lock(&s->lock);
+    waited = gb_after_leave_locked(&d->after);
+    pthread_mutex_unlock(&s->lock);
+    if (waited)
+        gb_core_transfer_unref(&d->t); /* never the last: the caller has one */
 }
 
 static struct gb_download *make(struct gb_session *s, struct gb_waker waker) {
@@ -726,6 +797,8 @@ static struct gb_download *make(struct gb_session *s, struct gb_waker waker) {
     if (!d)
         return NULL;
     gb_core_transfer_init(&d->t, s, waker, destroy);
+    d->t.device = &s->core->devices[0];
+    d->direct = true;
     for (i = 0; i < GB_DOWNLOAD_COPIES; i++)
         d->blocks[i].f.transfer = &d->t;
     return d;
@@ -739,6 +812,7 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
     if (!d)
         return NULL;
     d->t.stream = gb_core_stream_use_more(stream);
+    d->held = true;
     d->content = content;
     d->rec.kind = kind;
     d->rec.bytes = bytes;
@@ -746,8 +820,8 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
     return d;
 }
 
-int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
-                        struct gb_waker waker, struct gb_download **ret, struct gb_error *err) {
+static int open_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream, bool ordered,
+                   struct gb_waker waker, struct gb_download **ret, struct gb_error *err) {
     struct gb_download *d;
     int r;
 
@@ -757,15 +831,27 @@ int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const 
     d = make(s, waker);
     if (!d)
         return gb_no_memory(err);
+    d->name = *name;
     pthread_mutex_lock(&s->lock);
-    r = hold_locked(d, name, stream, err);
+    r = hold_locked(d, stream, ordered, err);
     pthread_mutex_unlock(&s->lock);
     if (r < 0) {
+        leave_line(d);
         gb_core_transfer_unref(&d->t);
         return -1;
     }
     *ret = d;
     return 0;
+}
+
+int gb_download_open_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
+                        struct gb_waker waker, struct gb_download **ret, struct gb_error *err) {
+    return open_in(s, name, stream, false, waker, ret, err);
+}
+
+int gb_download_open_after(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
+                           struct gb_waker waker, struct gb_download **ret, struct gb_error *err) {
+    return open_in(s, name, stream, true, waker, ret, err);
 }
 
 int gb_download_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *name,
@@ -928,6 +1014,7 @@ void gb_download_free(struct gb_download *d, bool complete) {
         return;
     core = d->t.core;
     gb_core_transfer_close(&d->t);
+    leave_line(d);
     cold_free(d->cold);
     for (i = 0; i < d->count; i++)
         pending |= !release_block(d, &d->blocks[(d->first + i) % GB_DOWNLOAD_COPIES]);

@@ -3,6 +3,7 @@
 #ifndef GB_CORE_TRANSFER_DOWNLOAD_H
 #define GB_CORE_TRANSFER_DOWNLOAD_H
 
+#include "core/buffer/order.h"
 #include "core/public/buffer.h"
 #include "core/transfer/transfer.h"
 
@@ -27,6 +28,10 @@ struct gb_block {
 
 struct gb_download {
     struct gb_core_transfer t; /* first */
+    struct gb_after after;     /* the earlier write that it sees */
+    struct gb_name name;
+    bool held;           /* it has its bytes, or cannot have them; the transfer's lock */
+    struct gb_error why; /* then: why not */
     struct gb_buffer_rec rec;
     struct gb_content *content;
     struct gb_stored *stored;    /* a reference to the bytes, if the buffer has them not in memory */

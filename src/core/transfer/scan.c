@@ -78,7 +78,11 @@ static void run(struct gb_task *task) {
     int got;
 
     atomic_store(&r->state, RUNNING);
-    got = read_some(r, &err);
+    got = r->begin ? r->begin(r, &err) : 1;
+    if (got > 0) {
+        r->begin = NULL;
+        got = read_some(r, &err);
+    }
     if (got < 0)
         r->end(r, &err);
     else if (got > 0 && r->left == 0)
@@ -155,6 +159,7 @@ struct scan {
     struct gb_hash_reader reader; /* first */
     struct gb_core *core;
     struct gb_session *session;
+    struct gb_buffer_check check;
     struct gb_scan_call *call;
     struct gb_transaction transaction;
 };
@@ -163,6 +168,8 @@ struct scan {
 
 static void release(struct scan *s) {
     gb_hash_reader_done(&s->reader);
+    if (s->check.free_arg)
+        s->check.free_arg(s->check.arg);
     gb_transaction_done(&s->transaction);
     gb_session_unref(s->session);
     free(s);
@@ -251,25 +258,35 @@ static void result_done(struct gb_call *call) {
     gb_buffer_rec_done(&gb_container_of(call, struct gb_scan_call, base)->buffer);
 }
 
-static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_error *err) {
-    struct gb_hash_reader *r = &s->reader;
+static int begin(struct gb_hash_reader *r, struct gb_error *err) {
+    struct scan *s = (struct scan *)r;
     const struct gb_buffer_rec *rec;
+    int got = gb_download_turn(r->download, err);
 
-    if (gb_core_alive(s->core, err) < 0)
-        return -1;
-    s->session = gb_session_use(s->core, &p->session, err);
-    if (!s->session || gb_download_open_in(s->session, &p->name, &p->stream, (struct gb_waker){gb_hash_reader_wake, r},
-                                           &r->download, err) < 0)
-        return -1;
-    r->download->silent = true;
+    if (got <= 0)
+        return got;
     rec = gb_download_record(r->download);
     gb_buffer_rec_set(&s->call->buffer, rec);
     s->call->base.free_result = result_done;
     s->call->had_crc32c = rec->has_crc32c;
     r->left = rec->bytes;
-    if (p->check.check && p->check.check(p->check.arg, rec, err) < 0)
+    if (s->check.check && s->check.check(s->check.arg, rec, err) < 0)
         return -1;
-    return gb_download_start(r->download, 0, rec->bytes, err);
+    return gb_download_start(r->download, 0, rec->bytes, err) < 0 ? -1 : 1;
+}
+
+static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_error *err) {
+    struct gb_hash_reader *r = &s->reader;
+
+    if (gb_core_alive(s->core, err) < 0)
+        return -1;
+    s->session = gb_session_use(s->core, &p->session, err);
+    if (!s->session || gb_download_open_after(s->session, &p->name, &p->stream, (struct gb_waker){gb_hash_reader_wake, r},
+                                           &r->download, err) < 0)
+        return -1;
+    r->download->silent = true;
+    r->begin = begin;
+    return 0;
 }
 
 static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, struct gb_scan_call *call,
@@ -277,11 +294,14 @@ static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, s
     struct scan *s = calloc(1, sizeof(*s));
 
     if (!s) {
+        if (p->check.free_arg)
+            p->check.free_arg(p->check.arg);
         gb_no_memory(err);
         return NULL;
     }
     s->core = core;
     s->call = call;
+    s->check = p->check;
     if (gb_hash_reader_init(&s->reader, core, GB_HASH_READER_LOOK, p->digests, err) == 0 &&
         hash_reader_head(&s->reader, p->head, p->head_n, err) == 0 && open_bytes(s, p, err) == 0) {
         s->reader.sums = p->verify;
@@ -295,13 +315,16 @@ static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, s
 void gb_buffer_scan(struct gb_core *core, const struct gb_scan_params *params, struct gb_scan_call *call) {
     struct gb_error err = GB_ERROR_INIT;
     struct scan *s = make(core, params, call, &err);
+    int got = s ? begin(&s->reader, &err) : -1;
 
-    if (params->check.free_arg)
-        params->check.free_arg(params->check.arg);
-    if (!s) {
+    if (got < 0) {
+        if (s)
+            release(s);
         gb_call_finish(&call->base, &err);
         return;
     }
+    if (got > 0)
+        s->reader.begin = NULL;
     gb_core_enter(core);
     gb_hash_reader_start(&s->reader);
 }

@@ -130,6 +130,9 @@ struct gb_hash_reader {
     struct gb_hash *hash[GB_DIGEST_ALGS];
     uint64_t left; /* bytes; set by the owner before the start */
     uint32_t crc;
+    /* Starts the download when it has its turn, and sets left. On the lane. Returns 1; 0: the download's wake follows;
+     * -1. NULL: it was started. */
+    int (*begin)(struct gb_hash_reader *reader, struct gb_error *err);
     /* Called once, on the lane, when all was read (error NULL) or the reading failed. It is the reading's last call. */
     void (*end)(struct gb_hash_reader *reader, const struct gb_error *error);
 };
