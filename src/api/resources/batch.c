@@ -1,5 +1,5 @@
 /* POST /v1/sessions/{session}/batch: operations that are read and checked as a whole, put into waves, and run wave by
- * wave. In one wave no operation needs the result of another: all are queued one after the other, and their changes are
+ * wave. In one wave no operation needs the commit of another: all are queued one after the other, and their changes are
  * committed at once. */
 #include <jansson.h>
 #include <stdatomic.h>
@@ -24,6 +24,7 @@ struct gb_batch_item {
     const json_t *body; /* borrowed */
     size_t wave;
     struct gb_buffer_call *call;  /* a reference once the call has begun */
+    struct gb_turn *turn;         /* until the call begins */
     struct gb_error error;        /* why it could not begin */
     struct gb_copy_source source; /* of a copy, as of the beginning of its wave */
 };
@@ -180,11 +181,14 @@ static void batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
 
 /* --- waves -------------------------------------------------------------------------------------------------------- */
 
-/* The names that the present wave reads and writes. */
+/* The names that the present wave reads and writes. Copies and fills build on each other within a wave: the device
+ * keeps their order, and their commit is one. What writes memory where it is, creates or deletes must be committed
+ * before others build on it. */
 struct waves {
     size_t wave;
     struct gb_map read;
     struct gb_map written;
+    struct gb_map fixed; /* written so that nothing can build on it */
     struct gb_error unloaded; /* bytes that an operation needs are not in memory yet */
 };
 
@@ -194,24 +198,46 @@ static int note(struct gb_map *map, const struct gb_name *name, struct gb_error 
     return 0;
 }
 
-/* from: NULL or a buffer of the session, which lives as long as the batch. */
+/* Sides of mirrored buffers, and memory of other processes, are written where they are. */
+static bool has_fixed_memory(const struct gb_batch *batch, const struct gb_name *name) {
+    const struct gb_locator at = {batch->session, *name};
+    struct gb_buffer_rec rec;
+    bool r;
+
+    if (gb_buffer_get(batch->core, &at, &rec, NULL) < 0)
+        return false;
+    r = rec.mirrored || rec.adopted;
+    gb_buffer_rec_done(&rec);
+    return r;
+}
+
+static void next(struct waves *w) {
+    w->wave++;
+    gb_map_done(&w->read);
+    gb_map_done(&w->written);
+    gb_map_done(&w->fixed);
+    w->read = w->written = w->fixed = (struct gb_map){.slots = NULL};
+}
+
+/* from: NULL or a buffer of the session, which lives as long as the batch. alone: what neither builds on earlier
+ * operations of the wave nor takes part in its commit. */
 static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, const struct gb_name *from,
                  bool alone, struct gb_error *err) {
-    bool clash = gb_map_get(&w->written, item->name.s) || gb_map_get(&w->read, item->name.s) ||
-                 (from && gb_map_get(&w->written, from->s));
+    bool writes = item->what == GB_BATCH_COPY || item->what == GB_BATCH_FILL;
+    bool fixed = alone || !writes || has_fixed_memory(batch, &item->name);
+    bool clash = gb_map_get(&w->fixed, item->name.s) || (from && gb_map_get(&w->fixed, from->s)) ||
+                 (fixed && item->what != GB_BATCH_DELETE &&
+                  (gb_map_get(&w->written, item->name.s) || gb_map_get(&w->read, item->name.s)));
 
     if (batch->atomic && (clash || alone))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            clash ? "an atomic batch names a buffer once, and this needs an earlier operation's"
+                            clash ? "in an atomic batch only copy and fill build on earlier operations, and on no deletion "
+                                    "and no side of a mirrored buffer"
                                   : "an atomic batch can neither have \"create\" nor write in place");
-    if (clash) {
-        w->wave++;
-        gb_map_done(&w->read);
-        gb_map_done(&w->written);
-        w->read = w->written = (struct gb_map){.slots = NULL};
-    }
+    if (clash)
+        next(w);
     item->wave = w->wave;
-    if (note(&w->written, &item->name, err) < 0)
+    if (note(&w->written, &item->name, err) < 0 || (fixed && note(&w->fixed, &item->name, err) < 0))
         return -1;
     return from ? note(&w->read, from, err) : 0;
 }
@@ -301,6 +327,7 @@ static int read_items(struct gb_batch *batch, const json_t *list, struct gb_erro
     }
     gb_map_done(&w.read);
     gb_map_done(&w.written);
+    gb_map_done(&w.fixed);
     free(from);
     return r == 0 && w.unloaded.code != GB_OK ? gb_error_move(err, &w.unloaded) : r;
 }
@@ -385,8 +412,11 @@ static void batch_free(void *state) {
     struct gb_batch *batch = state;
     size_t never = 0;
 
-    for (; batch->transactions && batch->begun < batch->wave_end; batch->begun++)
+    for (; batch->transactions && batch->begun < batch->wave_end; batch->begun++) {
+        gb_turn_free(batch->items[batch->begun].turn);
+        batch->items[batch->begun].turn = NULL;
         never += batch->items[batch->begun].what != GB_BATCH_CREATE;
+    }
     if (batch->transactions)
         gb_transaction_batch_skip(batch->transactions, never);
     batch_unref(batch);
@@ -394,19 +424,46 @@ static void batch_free(void *state) {
 
 /* --- running a wave ----------------------------------------------------------------------------------------------- */
 
+/* Of all operations of a wave, so that no other request comes between them. */
+static int take_turns(struct gb_batch *batch, size_t from, size_t end, struct gb_error *err) {
+    struct gb_turn_ask *asks = calloc(end - from + 1, sizeof(*asks));
+    size_t i;
+
+    if (!asks)
+        return gb_error_memory(err, "batch");
+    for (i = from; i < end; i++) {
+        const struct gb_batch_item *item = &batch->items[i];
+        struct gb_device_write_params write;
+
+        asks[i - from].buffer = item->name;
+        asks[i - from].stream = batch->stream;
+        (void)gb_json_name(item->body, "stream", &asks[i - from].stream, NULL);
+        if (item->what != GB_BATCH_COPY)
+            continue;
+        read_write(batch, item, &write, NULL);
+        if (gb_name_equal(&write.from_session, &batch->session))
+            asks[i - from].source = write.from;
+    }
+    gb_turns_take(batch->core, &batch->session, batch->transactions, asks, end - from);
+    for (i = from; i < end; i++)
+        batch->items[i].turn = asks[i - from].turn;
+    free(asks);
+    return 0;
+}
+
 static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, struct gb_error *err) {
     size_t at = batch->begun;
     size_t members = 0;
 
     for (; at < batch->count && batch->items[at].wave == batch->items[batch->begun].wave; at++)
         members += batch->items[at].what != GB_BATCH_CREATE;
-    if (find_sources(batch, batch->begun, at, err) < 0)
-        return -1;
     gb_transaction_batch_unref(batch->transactions);
     batch->transactions = gb_transaction_batch_new(members, batch->atomic, mark->key[0] ? mark : NULL);
     if (!batch->transactions)
         return gb_error_memory(err, "batch");
     batch->wave_end = at;
+    if (take_turns(batch, batch->begun, at, err) < 0 || find_sources(batch, batch->begun, at, err) < 0)
+        return -1;
     atomic_store(&batch->pending, at - batch->begun + 1);
     return 0;
 }
@@ -417,6 +474,8 @@ static void begin_one(struct gb_batch *batch, struct gb_batch_item *item) {
     item->call = gb_call_new(sizeof(*item->call), call_done, batch);
     if (!item->call) {
         gb_error_set(&item->error, GB_ERR_SATURATED, "no memory for the operation; try again later");
+        gb_turn_free(item->turn);
+        item->turn = NULL;
         if (member)
             gb_transaction_batch_skip(batch->transactions, 1);
         release(batch);
@@ -426,6 +485,8 @@ static void begin_one(struct gb_batch *batch, struct gb_batch_item *item) {
         gb_transaction_batch_add(batch->transactions, &item->call->base);
     else
         item->call->base.mark = gb_request_hooks_mark(batch->request);
+    item->call->base.turn = item->turn;
+    item->turn = NULL;
     atomic_fetch_add(&batch->refs, 1);
     batch_begin(batch, item);
 }

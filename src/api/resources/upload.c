@@ -632,6 +632,8 @@ static int conclude(struct sink *s, const struct gb_http_request *request, struc
     if (s->stage == STAGE_ENDED)
         return 1;
     r = push_spill(s, err);
+    if (r > 0)
+        r = gb_upload_begun(s->upload, err);
     if (r <= 0)
         return r;
     if (s->payload != s->plan.params.bytes && !s->plan.params.open_ended)

@@ -220,6 +220,39 @@ bool gb_transaction_batch_put(struct gb_transaction *transaction) {
     return true;
 }
 
+/* A stream that does not exist is reported by the call. */
+static void take_turn_locked(struct gb_session *s, const void *batch, struct gb_turn_ask *ask,
+                             struct gb_core_stream **ret_stream) {
+    const struct gb_name *source = ask->source.s[0] ? &ask->source : NULL;
+    struct gb_turn *turn = gb_turn_new();
+
+    if (turn && gb_core_stream_use_locked(s, &ask->stream, ret_stream, NULL) == 0 &&
+        gb_turn_take_locked(s, turn, &ask->buffer, source, *ret_stream, NULL) == 0) {
+        turn->batch = batch;
+        ask->turn = turn;
+        return;
+    }
+    gb_turn_free(turn); /* it was not taken */
+}
+
+void gb_turns_take(struct gb_core *core, const struct gb_name *session, const void *batch, struct gb_turn_ask *asks,
+                   size_t count) {
+    struct gb_core_stream **streams = calloc(count + 1, sizeof(*streams));
+    struct gb_session *s = streams ? gb_session_use(core, session, NULL) : NULL;
+    size_t i;
+
+    if (s) {
+        pthread_mutex_lock(&s->lock);
+        for (i = 0; i < count; i++)
+            take_turn_locked(s, batch, &asks[i], &streams[i]);
+        pthread_mutex_unlock(&s->lock);
+        for (i = 0; i < count; i++)
+            gb_core_stream_unuse(streams[i]);
+        gb_session_unref(s);
+    }
+    free(streams);
+}
+
 static void miss(struct gb_transaction_batch *g, size_t calls, bool failed) {
     bool last;
 

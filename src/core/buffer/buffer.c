@@ -20,7 +20,7 @@ struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
 
     if (!b)
         return NULL;
-    memcpy(b->name, name->s, size);
+    b->name = memcpy(b + 1, name->s, size);
     TAILQ_INIT(&b->turns);
     return b;
 }

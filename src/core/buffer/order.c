@@ -98,12 +98,21 @@ static void relate(struct gb_session *session, struct gb_after *a, struct gb_tur
         LIST_INSERT_HEAD(&on->afters, a, link);
 }
 
+void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
+                          struct gb_after *a) {
+    const struct gb_buffer *b = TAILQ_EMPTY(&session->turns) ? NULL : gb_map_get(&session->buffers, buffer->s);
+
+    relate(session, a, b ? latest(b, stream) : NULL);
+}
+
 int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const struct gb_name *buffer,
-                        const struct gb_core_stream *stream, struct gb_error *err) {
+                        const struct gb_name *source, const struct gb_core_stream *stream, struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_place_locked(session, buffer);
 
     if (!b)
         return gb_no_memory(err);
+    if (source) /* before the turn stands in line: it may be the same buffer */
+        gb_after_find_locked(session, source, stream, &t->source);
     t->session = gb_session_ref(session);
     t->buffer = b;
     t->stream = stream->id;
@@ -114,13 +123,6 @@ int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const str
     TAILQ_INSERT_TAIL(&session->turns, t, in_session);
     note_oldest_locked(session);
     return 0;
-}
-
-void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
-                          struct gb_after *a) {
-    const struct gb_buffer *b = TAILQ_EMPTY(&session->turns) ? NULL : gb_map_get(&session->buffers, buffer->s);
-
-    relate(session, a, b ? latest(b, stream) : NULL);
 }
 
 void gb_turn_stage_locked(struct gb_turn *t, enum gb_turn_stage stage) {

@@ -17,6 +17,7 @@
 #include <sys/queue.h>
 
 #include "core/buffer/buffer.h"
+#include "core/public/call.h"
 #include "core/session/session.h"
 #include "core/util/lane.h"
 
@@ -83,10 +84,11 @@ struct gb_turn {
 /* Makes a turn that stands in no line. Returns NULL if memory is exhausted. */
 struct gb_turn *gb_turn_new(void);
 
-/* Takes the turn's place behind all earlier ones. Sets turn->after. stream is in use. Returns 0, or -1 if memory is
- * exhausted. The session's lock is held, as in all functions named _locked. */
+/* Takes the turn's place behind all earlier ones. Sets turn->after, and turn->source by the name of the source unless
+ * that is NULL. stream is in use. Returns 0, or -1 if memory is exhausted. The session's lock is held, as in all
+ * functions named _locked. */
 int gb_turn_take_locked(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
-                        const struct gb_core_stream *stream, struct gb_error *err);
+                        const struct gb_name *source, const struct gb_core_stream *stream, struct gb_error *err);
 
 /* The turn is further. Stages only rise. */
 void gb_turn_stage_locked(struct gb_turn *turn, enum gb_turn_stage stage);
@@ -100,10 +102,6 @@ void gb_turn_end_locked(struct gb_turn *turn, const struct gb_error *error);
 
 /* As above, without the lock. NULL is accepted. */
 void gb_turn_end(struct gb_turn *turn, const struct gb_error *error);
-
-/* Ends the turn as failed if it has not ended, and frees it. Its owner uses the memory no longer. NULL is accepted.
- * Without the lock. */
-void gb_turn_free(struct gb_turn *turn);
 
 /* Sets after to the latest turn of that buffer before a request that is accepted now on stream. */
 void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,

@@ -825,13 +825,14 @@ static void start_again(struct gb_after *after) {
 }
 
 /* Transactions of one batch join it as they come; it puts them in order. */
-static bool waits_locked(struct gb_transaction *c, struct gb_after *after, enum gb_turn_stage until) {
+static bool waits_locked(struct gb_transaction *c, struct gb_after *after, enum gb_turn_stage until,
+                         void (*go)(struct gb_after *after)) {
     if (!after->on || (c->turn->batch && after->on->batch == c->turn->batch))
         return false;
     after->sees = after->late = false;
     after->until = until;
     after->reached_locked = NULL;
-    after->go = start_again;
+    after->go = go;
     after->owner = c;
     return gb_after_wait_locked(after);
 }
@@ -843,8 +844,8 @@ void gb_transaction_start(struct gb_transaction *transaction) {
     if (turn) {
         pthread_mutex_lock(&transaction->session->lock);
         gb_turn_stage_locked(turn, GB_TURN_READY);
-        waits = waits_locked(transaction, &turn->after, GB_TURN_COMMITTING) ||
-                waits_locked(transaction, &turn->source, GB_TURN_ENDED);
+        waits = waits_locked(transaction, &turn->after, GB_TURN_COMMITTING, start_again) ||
+                waits_locked(transaction, &turn->source, GB_TURN_ENDED, start_again);
         pthread_mutex_unlock(&transaction->session->lock);
     }
     if (!waits)
@@ -927,7 +928,7 @@ static void forget_places_locked(struct gb_transaction_group *g) {
     }
 }
 
-void gb_transaction_group_start(struct gb_transaction_group *group) {
+static void start_group(struct gb_transaction_group *group) {
     struct gb_session *session = group->session;
     bool mine = false;
     size_t i;
@@ -951,6 +952,38 @@ void gb_transaction_group_start(struct gb_transaction_group *group) {
         group->end(group);
     else if (mine)
         run(run_group(group));
+}
+
+static void member_turned(struct gb_after *after) {
+    struct gb_transaction_group *g = ((struct gb_transaction *)after->owner)->group;
+    bool last;
+
+    pthread_mutex_lock(&g->session->lock);
+    last = --g->unturned == 0;
+    pthread_mutex_unlock(&g->session->lock);
+    if (last)
+        start_group(g);
+}
+
+void gb_transaction_group_start(struct gb_transaction_group *group) {
+    bool waits;
+    size_t i;
+
+    pthread_mutex_lock(&group->session->lock);
+    group->unturned = 0;
+    for (i = 0; i < group->count; i++) {
+        struct gb_transaction *c = group->transactions[i];
+
+        c->group = group;
+        if (!c->turn)
+            continue;
+        gb_turn_stage_locked(c->turn, GB_TURN_READY);
+        group->unturned += waits_locked(c, &c->turn->after, GB_TURN_COMMITTING, member_turned);
+    }
+    waits = group->unturned > 0;
+    pthread_mutex_unlock(&group->session->lock);
+    if (!waits)
+        start_group(group);
 }
 
 /* --- op ----------------------------------------------------------------------------------------------------------- */
@@ -1035,7 +1068,7 @@ struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn
     pthread_mutex_lock(&session->lock);
     r = gb_core_stream_use_locked(session, stream, &st, err);
     if (r == 0)
-        r = gb_turn_take_locked(session, turn, buffer, st, err);
+        r = gb_turn_take_locked(session, turn, buffer, NULL, st, err);
     pthread_mutex_unlock(&session->lock);
     gb_core_stream_unuse(st);
     if (r == 0)

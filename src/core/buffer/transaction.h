@@ -106,6 +106,7 @@ struct gb_transaction_group {
     struct gb_store_edit *edits;          /* an array of count */
     size_t count;
     const struct gb_store_mark *mark;                /* committed with the group; NULL: none */
+    size_t unturned;                                 /* members whose turn has not come; the session's lock */
     size_t waiting;                                  /* fifo locks still awaited; the session's lock */
     struct gb_together *together;                    /* the edits of its members when it is published; may be NULL */
     size_t persisting;                               /* members whose bytes are being written; the session's lock */

@@ -23,6 +23,7 @@
 #include "model/model.h"
 #include "store/store.h"
 
+struct gb_core;
 struct gb_transaction_batch;
 struct gb_turn;
 
@@ -57,6 +58,24 @@ void gb_call_unref(struct gb_call *call);
  * not done. act: the call ends with CANCELLED, and its memory is freed when the stream has passed the queued work.
  * Without act the function only tests. The caller holds a reference. Returns false if the call cannot be cancelled. */
 bool gb_call_cancel(struct gb_call *call, bool act);
+
+/* --- turns of a batch --------------------------------------------------------------------------------------------- */
+
+/* Ends a turn that was taken and not used as failed, and frees it. NULL is accepted. */
+void gb_turn_free(struct gb_turn *turn);
+
+/* Where one call of a batch has its place. */
+struct gb_turn_ask {
+    struct gb_name buffer;
+    struct gb_name source; /* of a copy within the session; "": none */
+    struct gb_name stream; /* "" is "default" */
+    struct gb_turn *turn;  /* the result, for gb_call.turn; NULL: the call says why not */
+};
+
+/* [now] Takes the turns of calls of one session, which follow each other: other requests come before or after all of
+ * them. batch is what they have in common; only compared. */
+void gb_turns_take(struct gb_core *core, const struct gb_name *session, const void *batch, struct gb_turn_ask *asks,
+                   size_t count);
 
 /* --- results ------------------------------------------------------------------------------------------------------ */
 

@@ -244,7 +244,8 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
 
 /* --- the plan: all of it ------------------------------------------------------------------------------------------ */
 
-static int plan_place(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
+static int plan_place(const struct gb_upload_params *p, const struct gb_upload_role *role,
+                      struct gb_upload_draft *draft, struct gb_error *err) {
     struct gb_buffer *b = draft->buffer;
 
     if (draft->mirrored)
@@ -256,6 +257,9 @@ static int plan_place(const struct gb_upload_params *p, struct gb_upload_draft *
         return -1;
     if (b && b->content && b->content->ptr && (p->in_place || b->content->owner))
         return plan_in_place(p, draft, err);
+    draft->late = draft->base && role->ordered && !p->scattered;
+    if (draft->late)
+        draft->base = NULL;
     return 0;
 }
 
@@ -330,7 +334,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
         return -1;
     if (draft->kind == GB_KIND_DEVICE)
         draft->pool_name = draft->pool->rec.name;
-    if (plan_place(p, draft, err) < 0 || check_overlap(draft, err) < 0 || plan_durability(s, p, draft, err) < 0)
+    if (plan_place(p, role, draft, err) < 0 || check_overlap(draft, err) < 0 || plan_durability(s, p, draft, err) < 0)
         return -1;
     return check_limit(s, draft, !p->asked_before, err);
 }
@@ -372,7 +376,7 @@ static int queue_rest(struct gb_upload *u, struct gb_stream *stream, struct gb_e
     if (!u->base && !u->plan.zero) /* the caller may be setting the size of a growing upload */
         return 0;
     /* A scattered payload may go anywhere, and an open-ended one may end anywhere. Both overwrite the copied bytes. */
-    if (u->plan.scattered || u->plan.open_ended)
+    if (u->plan.scattered || (u->plan.open_ended && !u->plan.late))
         at = end = u->plan.bytes;
     else
         end = at + u->plan.payload;
@@ -468,8 +472,6 @@ static void finish_after_error(struct gb_upload *u, struct gb_stream *stream) {
     gb_lane_post(&u->t.device->slow, &u->task);
 }
 
-/* --- the task ----------------------------------------------------------------------------------------------------- */
-
 /* Later writes of the stream may build on the bytes. */
 static void queued(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
@@ -478,6 +480,108 @@ static void queued(struct gb_upload *u) {
     gb_turn_stage_locked(u->turn, GB_TURN_QUEUED);
     pthread_mutex_unlock(&s->lock);
 }
+
+/* --- the other bytes, at the end ---------------------------------------------------------------------------------- */
+
+/* The bytes outside the payload are copied when the upload has its memory and its turn: they are those that it sees
+ * then. */
+#define REST_MEMORY 1u
+#define REST_TURN 2u
+
+static void rest_done(void *arg, const struct gb_error *error) {
+    struct gb_upload *u = arg;
+
+    gb_core_report_error(u->t.core, error);
+    gb_content_drop_later(u->base);
+    u->base = NULL;
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pended_locked(u, error);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
+}
+
+static int hold_base(struct gb_upload *u, struct gb_error *err) {
+    struct gb_upload_plan *plan = gb_upload_plan_of(u);
+    const struct gb_after *after = &u->turn->after;
+    struct gb_session *s = u->t.session;
+    struct gb_buffer seen;
+    struct gb_buffer *b;
+
+    if (gb_after_check_locked(after, err) < 0)
+        return -1;
+    b = gb_after_see_locked(s, &plan->buffer.name, after, &seen, NULL);
+    if (!b)
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile");
+    if (b->in_place || b->rec.mirrored || b->rec.bytes != plan->bytes)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
+    if (gb_guard_check_unsealed_locked(b, err) < 0 || gb_buffer_want_locked(s, b, err) < 0)
+        return -1;
+    if (b->rec.state != GB_BUFFER_READY || !b->content)
+        return b->rec.state == GB_BUFFER_LOST ? gb_lost(b, err)
+                                              : gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
+                                                             "a write in place broke off here; upload the whole buffer "
+                                                             "again");
+    u->base = gb_content_ref(b->content);
+    u->chained = gb_after_chained(after);
+    plan->base_id = b->id;
+    plan->base_generation = b->rec.generation;
+    gb_upload_promise_locked(u, b);
+    return 0;
+}
+
+static int queue_rest_late(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+    if (gb_content_materialize(u->base, err) < 0 || queue_rest(u, stream, err) < 0)
+        return -1;
+    if (!u->usable)
+        u->usable = gb_event_pool_take(&u->t.device->events, err);
+    if (!u->usable || gb_event_record(u->t.core->backend, u->usable->event, stream, err) < 0)
+        return -1;
+    return gb_upload_watch(u, u->usable, rest_done, u, err);
+}
+
+/* On the device's lane. Ends what gb_upload_take_turn began. */
+static void rest(struct gb_task *task) {
+    struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
+    struct gb_stream *stream = gb_core_transfer_part(&u->t);
+    struct gb_error err = GB_ERROR_INIT;
+    int r;
+
+    pthread_mutex_lock(&u->t.session->lock);
+    r = hold_base(u, &err);
+    pthread_mutex_unlock(&u->t.session->lock);
+    if (r < 0)
+        gb_upload_fail(u, &err);
+    else if (queue_rest_late(u, stream, &err) < 0) {
+        gb_upload_fail(u, &err);
+        gb_core_transfer_ref(&u->t);
+        finish_after_error(u, stream);
+    } else {
+        queued(u);
+    }
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pended_locked(u, NULL);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
+}
+
+static void rest_part(struct gb_upload *u, unsigned part) {
+    bool all;
+
+    pthread_mutex_lock(&u->t.lock);
+    u->rest |= part;
+    all = u->rest == (REST_MEMORY | REST_TURN);
+    pthread_mutex_unlock(&u->t.lock);
+    if (!all)
+        return;
+    u->task.run = rest;
+    gb_lane_post(&u->t.device->lane, &u->task);
+}
+
+static void rest_turned(struct gb_after *after) {
+    rest_part(after->owner, REST_TURN);
+}
+
+/* --- the task ----------------------------------------------------------------------------------------------------- */
 
 /* Queues the work that precedes the payload, and the payload itself if the role queues it. Runs on the lane, or on the
  * caller's thread while it has entered the lane or needs no call of the device (anywhere in alloc.h). */
@@ -507,6 +611,8 @@ static void prepare(struct gb_upload *u) {
     if (!watched || !u->plan.direct)
         gb_upload_opened_locked(u);
     gb_upload_unlock_advance(u);
+    if (u->plan.late)
+        rest_part(u, REST_MEMORY);
     gb_core_transfer_unref(&u->t);
 }
 
@@ -571,10 +677,31 @@ static int check_quota_locked(struct gb_session *s, const struct gb_upload_param
     return r;
 }
 
+static bool keeps_memory_locked(struct gb_session *s, const struct gb_upload_params *p) {
+    const struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
+
+    return p->partial || p->in_place || (b && (b->rec.mirrored || b->rec.adopted));
+}
+
+/* Sets after to the earlier write that such an upload waits for. Returns true if there is one. */
+static bool find_earlier_locked(struct gb_session *s, const struct gb_upload_params *p, struct gb_after *after) {
+    struct gb_core_stream *stream = s->standard;
+
+    if (atomic_load(&s->oldest_turn) == UINT64_MAX || !keeps_memory_locked(s, p))
+        return false;
+    if (p->buffer.stream.s[0] && strcmp(p->buffer.stream.s, "default") != 0)
+        stream = gb_map_get(&s->streams, p->buffer.stream.s);
+    if (stream)
+        gb_after_find_locked(s, &p->buffer.name, stream, after);
+    return after->on;
+}
+
 int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err) {
     struct gb_core_stream *stream = NULL;
+    struct gb_after after = {.on = NULL};
     struct gb_session *s;
     struct gb_upload_draft draft;
+    bool waits = false;
     int r;
 
     if (gb_core_alive(core, err) < 0)
@@ -585,11 +712,14 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
     pthread_mutex_lock(&s->lock);
     r = gb_core_stream_use_locked(s, &params->buffer.stream, &stream, err);
     if (r == 0)
+        waits = find_earlier_locked(s, params, &after); /* what the upload sees is not known yet */
+    (void)gb_after_leave_locked(&after);
+    if (r == 0 && !waits)
         r = gb_upload_draft_locked(s, params, &gb_upload_plain, NULL, NULL, &draft, err);
-    if (r == 0)
+    if (r == 0 && !waits)
         r = check_quota_locked(s, params, &draft, err);
     pthread_mutex_unlock(&s->lock);
-    if (r == 0)
+    if (r == 0 && !waits)
         r = gb_disks_check_room(core, draft.durability, draft.bytes, err);
     gb_core_stream_unuse(stream);
     gb_session_unref(s);
@@ -643,6 +773,7 @@ static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_uploa
     plan->open_ended = draft->open_ended;
     plan->partial = params->partial && b;
     plan->merge = draft->merge;
+    plan->late = draft->late;
     plan->zero = draft->zero;
     plan->placed = draft->place != NULL;
     plan->in_place = draft->in_place;
@@ -679,11 +810,11 @@ static int plan_locked(struct gb_upload *u, const struct gb_upload_params *param
     return 0;
 }
 
-struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
-                                 const struct gb_upload_role *role, void *owner, struct gb_error *err) {
+/* An upload without a plan, or NULL with err. */
+static struct gb_upload *make_unplanned(struct gb_core *core, const struct gb_upload_params *params,
+                                        const struct gb_upload_role *role, void *owner, struct gb_error *err) {
     struct gb_session *s;
     struct gb_upload *u;
-    int r;
 
     if (gb_core_alive(core, err) < 0)
         return NULL;
@@ -702,17 +833,94 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
     plan_params(gb_upload_plan_of(u), params);
     gb_text_ref(params->buffer.labels);
     gb_core_transfer_init(&u->t, s, params->waker, gb_upload_destroy);
-    pthread_mutex_lock(&s->lock);
-    r = plan_locked(u, params, err);
-    pthread_mutex_unlock(&s->lock);
+    u->t.device = &core->devices[0];
     gb_session_unref(s);
-    if (r < 0) {
-        gb_core_transfer_done(&u->t);
-        gb_text_unref(u->plan.buffer.labels);
-        free(u);
-        return NULL;
-    }
     return u;
+}
+
+static void discard(struct gb_upload *u) {
+    gb_core_transfer_done(&u->t);
+    gb_text_unref(u->plan.buffer.labels);
+    free(u->unplanned);
+    free(u);
+}
+
+struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
+                                 const struct gb_upload_role *role, void *owner, struct gb_error *err) {
+    struct gb_upload *u = make_unplanned(core, params, role, owner, err);
+    int r;
+
+    if (!u)
+        return NULL;
+    pthread_mutex_lock(&u->t.session->lock);
+    r = plan_locked(u, params, err);
+    pthread_mutex_unlock(&u->t.session->lock);
+    if (r == 0)
+        return u;
+    discard(u);
+    return NULL;
+}
+
+/* --- the turn ----------------------------------------------------------------------------------------------------- */
+
+/* The bytes of a payload that has its memory are on the way to it, in the order of the stream. */
+static bool is_queued(struct gb_upload *u) {
+    bool r;
+
+    pthread_mutex_lock(&u->t.lock);
+    r = u->state == GB_UPLOAD_OPEN;
+    pthread_mutex_unlock(&u->t.lock);
+    return r && !u->role->grow;
+}
+
+static bool waits_for_rest_locked(struct gb_upload *u) {
+    struct gb_after *after = &u->turn->after;
+
+    after->sees = true;
+    after->until = after->on && after->on->stream == u->turn->stream ? GB_TURN_QUEUED : GB_TURN_READY;
+    after->go = rest_turned;
+    after->owner = u;
+    return gb_after_wait_locked(after);
+}
+
+void gb_upload_drop_turn(struct gb_upload *u, const struct gb_error *error) {
+    if (!u->own_turn)
+        return;
+    gb_turn_end(u->turn, error);
+    gb_turn_free(u->turn);
+    u->own_turn = false;
+    u->turn = NULL;
+}
+
+int gb_upload_take_turn(struct gb_upload *u, struct gb_error *err) {
+    struct gb_session *s = u->t.session;
+    struct gb_turn *turn = gb_turn_new();
+    bool waits = false;
+    struct gb_buffer seen;
+    int r;
+
+    if (!turn)
+        return gb_no_memory(err);
+    u->turn = turn;
+    u->own_turn = true;
+    if (u->plan.late) {
+        gb_core_transfer_ref(&u->t); /* until rest() has run */
+        pthread_mutex_lock(&u->t.lock);
+        gb_upload_pend_locked(u);
+        pthread_mutex_unlock(&u->t.lock);
+    }
+    pthread_mutex_lock(&s->lock);
+    r = gb_turn_take_locked(s, turn, &u->plan.buffer.name, NULL, u->t.stream, err);
+    if (r == 0 && u->plan.late)
+        waits = waits_for_rest_locked(u);
+    else if (r == 0 && is_queued(u) && (!turn->after.on || gb_after_chained(&turn->after))) {
+        gb_upload_promise_locked(u, gb_after_see_locked(s, &u->plan.buffer.name, &turn->after, &seen, NULL));
+        gb_turn_stage_locked(turn, GB_TURN_QUEUED);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (u->plan.late && !waits)
+        rest_part(u, REST_TURN);
+    return r;
 }
 
 /* --- starting ----------------------------------------------------------------------------------------------------- */
@@ -740,17 +948,77 @@ void gb_upload_start(struct gb_upload *u, _Atomic uint64_t *running) {
     gb_upload_run(u, running);
 }
 
+/* --- beginning after earlier writes ------------------------------------------------------------------------------- */
+
+/* An upload that writes into present memory, or a part, begins when the earlier writes of its stream have ended. */
+
+static void begin_now(struct gb_after *after) {
+    struct gb_upload *u = after->owner;
+    struct gb_error err = GB_ERROR_INIT;
+    int r;
+
+    pthread_mutex_lock(&u->t.session->lock);
+    r = gb_after_check_locked(after, &err);
+    if (r == 0)
+        r = plan_locked(u, u->unplanned, &err);
+    pthread_mutex_unlock(&u->t.session->lock);
+    if (r == 0)
+        gb_upload_start(u, &u->t.core->uploads_running);
+    else
+        gb_upload_fail(u, &err);
+    gb_core_transfer_unref(&u->t);
+}
+
+void gb_upload_stay(struct gb_upload *u) {
+    bool waited;
+
+    pthread_mutex_lock(&u->t.session->lock);
+    waited = gb_after_leave_locked(&u->begins);
+    pthread_mutex_unlock(&u->t.session->lock);
+    if (waited)
+        gb_core_transfer_unref(&u->t); /* never the last: the caller has one */
+}
+
+static int plan_or_wait_locked(struct gb_upload *u, const struct gb_upload_params *p, struct gb_error *err) {
+    if (!find_earlier_locked(u->t.session, p, &u->begins))
+        return plan_locked(u, p, err);
+    u->unplanned = malloc(sizeof(*u->unplanned));
+    if (!u->unplanned) {
+        (void)gb_after_leave_locked(&u->begins);
+        return gb_no_memory(err);
+    }
+    *u->unplanned = *p;
+    u->unplanned->session = u->t.session;
+    u->unplanned->buffer.labels = u->plan.buffer.labels;
+    u->begins.until = GB_TURN_ENDED;
+    u->begins.late = true;
+    u->begins.go = begin_now;
+    u->begins.owner = u;
+    gb_core_transfer_ref(&u->t);
+    (void)gb_after_wait_locked(&u->begins);
+    return 0;
+}
+
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,
                     struct gb_error *err) {
     bool grows = params->open_ended && !params->partial;
     struct gb_upload_params p = *params;
     struct gb_upload *u;
+    int r;
 
     p.fresh = p.fresh || grows; /* existing memory does not have the size, which is unknown */
-    u = gb_upload_make(core, &p, grows ? &gb_upload_growing : &gb_upload_plain, NULL, err);
+    u = make_unplanned(core, &p, grows ? &gb_upload_growing : &gb_upload_plain, NULL, err);
     if (!u)
         return -1;
-    gb_upload_start(u, &core->uploads_running);
+    pthread_mutex_lock(&u->t.session->lock);
+    r = plan_or_wait_locked(u, &p, err);
+    pthread_mutex_unlock(&u->t.session->lock);
+    if (r < 0) {
+        discard(u);
+        return -1;
+    }
+    if (!u->unplanned)
+        gb_upload_start(u, &core->uploads_running);
     *ret = u;
     return 0;
 }

@@ -272,12 +272,26 @@ static void *take_kept(struct gb_upload *u) {
     return kept;
 }
 
+/* What the upload sees may be known only now. */
+static void promise(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+    struct gb_after *after = &u->turn->after;
+    struct gb_buffer seen;
+
+    pthread_mutex_lock(&s->lock);
+    if (!after->on || gb_after_chained(after))
+        gb_upload_promise_locked(u, gb_after_see_locked(s, &u->plan.buffer.name, after, &seen, NULL));
+    pthread_mutex_unlock(&s->lock);
+}
+
 bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
                      void (*end)(struct gb_transaction *transaction)) {
     if (error) {
         fail(u, error);
         return false;
     }
+    if (u->own_turn && !u->turn->chains)
+        promise(u);
     gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->plan.buffer.name,
@@ -316,9 +330,15 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
         return -1;
     pthread_mutex_lock(&upload->t.lock);
     r = gb_upload_alive_locked(upload, err);
+    pthread_mutex_unlock(&upload->t.lock);
     if (r == 0 && !upload->plan.open_ended && upload->filled != upload->plan.payload)
         r = gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "%llu of %llu bytes came", (unsigned long long)upload->filled,
                          (unsigned long long)upload->plan.payload);
+    if (r == 0 && upload->role->ordered)
+        r = gb_upload_take_turn(upload, err);
+    pthread_mutex_lock(&upload->t.lock);
+    if (r == 0)
+        r = gb_upload_alive_locked(upload, err);
     if (r == 0 && gb_upload_step_locked(upload, GB_UPLOAD_ENDED)) {
         upload->t.want_wake = !upload->t.wake_on_error;
         complete = gb_upload_complete_locked(upload);
@@ -370,7 +390,8 @@ static int ended(struct gb_upload *u, struct gb_error *err) {
 }
 
 const struct gb_upload_role gb_upload_plain = {
-    .ended = ended, .complete = complete, .committed = gb_upload_count, .gone = gb_upload_gone, .from_client = true};
+    .ended = ended, .complete = complete, .committed = gb_upload_count, .gone = gb_upload_gone, .from_client = true,
+    .ordered = true};
 
 /* --- release ------------------------------------------------------------------------------------------------------ */
 
@@ -414,12 +435,19 @@ void gb_upload_stop_running(struct gb_upload *u) {
 
 void gb_upload_dispose(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
+    struct gb_error why = u->t.error;
 
+    if (why.code == GB_OK)
+        gb_cancelled(&why);
+    if (u->own_turn)
+        gb_turn_end(u->turn, &why);
     gb_tee_free(u->disk.tee);
     free(u->disk.kept);
     gb_content_drop_later(u->content); /* this may be a backend's thread */
     gb_content_drop_later(u->base);
     gb_upload_drop_segments(u);
+    if (u->own_turn)
+        gb_turn_free(u->turn);
     if (u->counted) {
         pthread_mutex_lock(&s->lock);
         gb_quota_give_locked(s, 0, 1);
@@ -433,6 +461,7 @@ void gb_upload_dispose(struct gb_upload *u) {
     gb_core_transfer_done(&u->t);
     gb_transaction_done(&u->transaction);
     gb_text_unref(u->plan.buffer.labels);
+    free(u->unplanned);
     free(u->scratch);
     free(u);
 }
@@ -527,6 +556,8 @@ void gb_upload_free(struct gb_upload *upload) {
     if (!upload)
         return;
     gb_core_transfer_close(&upload->t);
+    if (upload->unplanned)
+        gb_upload_stay(upload);
     (void)gb_upload_watch_rest(upload, NULL);
     gb_upload_drop_slot(upload);
     atomic_store(&upload->alloc.cancelled, true);

@@ -512,12 +512,9 @@ static int take_turn_locked(struct gb_device_write *w, const struct gb_name *nam
                             struct gb_core_stream **ret_stream, struct gb_error *err) {
     if (w->turn->session)
         return 0;
-    if (gb_core_stream_use_locked(w->session, stream, ret_stream, err) < 0 ||
-        gb_turn_take_locked(w->session, w->turn, name, *ret_stream, err) < 0)
+    if (gb_core_stream_use_locked(w->session, stream, ret_stream, err) < 0)
         return -1;
-    if (reads_here(w))
-        gb_after_find_locked(w->session, &w->asked.from, *ret_stream, &w->turn->source);
-    return 0;
+    return gb_turn_take_locked(w->session, w->turn, name, reads_here(w) ? &w->asked.from : NULL, *ret_stream, err);
 }
 
 /* Returns true if the write waits. Memory that is written in place must have no other user. */

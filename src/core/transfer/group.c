@@ -17,6 +17,7 @@
 struct member {
     struct gb_upload_group *group;
     struct gb_upload *upload; /* the caller's reference */
+    struct gb_turn *turn;     /* taken with the last byte of all */
     bool joined;              /* it waits for the others and holds a reference; the group's lock */
 };
 
@@ -121,8 +122,10 @@ static void commit(struct gb_upload_group *j) {
 
     atomic_fetch_add(&j->refs, 1);
     j->unfinished = j->count + 1;
-    for (i = 0; i < j->count; i++)
+    for (i = 0; i < j->count; i++) {
         j->transactions[i] = &j->members[i].upload->transaction;
+        j->transactions[i]->turn = j->members[i].turn;
+    }
     j->tx_group.session = j->session;
     j->tx_group.transactions = j->transactions;
     j->tx_group.count = j->count;
@@ -175,8 +178,11 @@ static void member_committed(struct gb_upload *u) {
 }
 
 static void member_gone(struct gb_upload *u) {
-    struct gb_upload_group *j = ((struct member *)u->owner)->group;
+    struct member *member = u->owner;
+    struct gb_upload_group *j = member->group;
 
+    gb_turn_free(member->turn);
+    member->turn = NULL;
     gb_upload_count_failure(u);
     gb_upload_dispose(u);
     group_unref(j);
@@ -329,6 +335,25 @@ void gb_upload_group_pause(struct gb_upload_group *j, bool stalled) {
         gb_upload_pause(j->members[j->at].upload, stalled);
 }
 
+/* All under one hold of the lock, so that two groups never wait for each other. */
+static int take_turns(struct gb_upload_group *j, struct gb_error *err) {
+    size_t i;
+    int r = 0;
+
+    for (i = 0; i < j->count && r == 0; i++) {
+        j->members[i].turn = gb_turn_new();
+        r = j->members[i].turn ? 0 : gb_no_memory(err);
+    }
+    pthread_mutex_lock(&j->session->lock);
+    for (i = 0; i < j->count && r == 0; i++) {
+        const struct gb_upload *u = j->members[i].upload;
+
+        r = gb_turn_take_locked(j->session, j->members[i].turn, &u->plan.buffer.name, NULL, u->t.stream, err);
+    }
+    pthread_mutex_unlock(&j->session->lock);
+    return r;
+}
+
 int gb_upload_group_end(struct gb_upload_group *j, struct gb_error *err) {
     bool complete;
 
@@ -336,6 +361,8 @@ int gb_upload_group_end(struct gb_upload_group *j, struct gb_error *err) {
         return -1;
     if (j->at < j->count)
         return gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "the bytes end within tensor %zu of %zu", j->at + 1, j->count);
+    if (take_turns(j, err) < 0)
+        return -1;
     pthread_mutex_lock(&j->lock);
     j->ended = true;
     complete = complete_locked(j);

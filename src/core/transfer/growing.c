@@ -257,4 +257,5 @@ const struct gb_upload_role gb_upload_growing = {.plan = plan,
                                                  .committed = gb_upload_count,
                                                  .gone = gb_upload_gone,
                                                  .from_client = true,
+                                                 .ordered = true,
                                                  .grow = grow};

@@ -447,14 +447,23 @@ static void refuse(struct gb_upload *u, const struct gb_error *error) {
 static void commit_end(struct gb_transaction *transaction) {
     struct gb_upload *u = gb_upload_of_transaction(transaction);
 
-    if (transaction->error.code == GB_OK)
+    if (transaction->error.code == GB_OK) {
         gb_upload_committed(u);
-    else
-        refuse(u, &transaction->error);
+        return;
+    }
+    gb_upload_drop_turn(u, &transaction->error);
+    refuse(u, &transaction->error);
 }
 
+/* A commit that is refused gives its turn up, and a later one takes another. */
 static void commit(struct gb_upload *u, const struct gb_error *error) {
-    if (gb_upload_ready(u, error, commit_end))
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (error)
+        err = *error;
+    else
+        (void)gb_upload_take_turn(u, &err);
+    if (gb_upload_ready(u, err.code == GB_OK ? NULL : &err, commit_end))
         gb_transaction_start(&u->transaction);
 }
 

@@ -797,11 +797,14 @@ static int too_long(const struct gb_upload *u, struct gb_error *err) {
 }
 
 static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err) {
-    uint64_t left = gb_upload_reach(u) - u->filled;
     struct gb_staged_copy *f;
+    uint64_t left;
 
     if (gb_upload_alive_locked(u, err) < 0)
         return -1;
+    if (u->state == GB_UPLOAD_PLANNED) /* it waits for an earlier write */
+        return 0;
+    left = gb_upload_reach(u) - u->filled;
     if (left == 0 || u->state > GB_UPLOAD_OPEN)
         return too_long(u, err);
     if (u->state != GB_UPLOAD_OPEN)
@@ -822,6 +825,16 @@ static int room_locked(struct gb_upload *u, void **ret_ptr, struct gb_error *err
     *ret_ptr = (char *)f->slot + f->bytes;
     u->room = least(left, u->pipe.filling_max - f->bytes);
     return 1;
+}
+
+int gb_upload_begun(struct gb_upload *upload, struct gb_error *err) {
+    int r;
+
+    pthread_mutex_lock(&upload->t.lock);
+    r = gb_upload_alive_locked(upload, err) < 0 ? -1 : upload->state != GB_UPLOAD_PLANNED;
+    upload->t.want_wake = r == 0;
+    pthread_mutex_unlock(&upload->t.lock);
+    return r;
 }
 
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err) {

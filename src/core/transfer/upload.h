@@ -79,6 +79,7 @@ struct gb_upload_plan {
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
     bool merge;      /* bytes of the buffer outside the payload stay */
+    bool late;       /* they are copied at the end of the payload, as the upload sees them then */
     bool zero;       /* the bytes outside the payload are zeros */
     bool placed;     /* content already has its memory */
     bool in_place;   /* content is the buffer's own: bytes that readers see are overwritten */
@@ -112,7 +113,8 @@ struct gb_upload_draft {
     enum gb_side side;
     enum gb_head head;
     struct gb_content *place; /* existing memory to write to; NULL: fresh memory */
-    struct gb_content *base;  /* merge: the source of the other bytes; NULL: in place, zeros, or no other bytes */
+    struct gb_content *base;  /* merge: the source of the other bytes; NULL: in place, zeros, late, or no other bytes */
+    bool late;                /* merge: they are copied at the end */
 
     /* Of a device write, set by the role's plan: */
     struct gb_content *source; /* NULL: a fill, or the source is all zeros */
@@ -166,6 +168,7 @@ struct gb_upload_role {
     /* Releases what the role holds and calls gb_upload_dispose. Nothing else uses the upload any more. */
     void (*gone)(struct gb_upload *upload);
     bool from_client;  /* a client brings the payload */
+    bool ordered;      /* it takes a turn with its last byte */
     bool upkeep;       /* as of a transaction; params->session holds the session, whose name is not compared */
     bool summed;       /* the payload's checksum is known, so that the bytes are not read for it */
     bool many_slots;   /* GB_UPLOAD_COPIES_MAX instead of GB_UPLOAD_COPIES */
@@ -200,7 +203,11 @@ struct gb_upload {
     void *owner;               /* the role's: the group's member, the device write or the multipart upload */
     _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
 
-    struct gb_turn *turn;       /* its place on the stream; a device write's own. NULL: not taken (yet) */
+    struct gb_turn *turn;       /* its place on the stream. NULL: not taken (yet) */
+    bool own_turn;              /* it is freed with the upload; else the device write has it */
+    unsigned rest;              /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
+    struct gb_after begins;     /* the earlier write that an upload into present memory waits for before it begins */
+    struct gb_upload_params *unplanned; /* then: what is to be planned */
     bool chained;               /* planned on the bytes of an earlier turn, which was not committed */
     struct gb_content *content; /* a reference; the buffer's own after the commit */
     struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
@@ -372,9 +379,15 @@ struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *upload);
  * Returns it with the caller's reference, or NULL with err. */
 struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
                                  const struct gb_upload_role *role, void *owner, struct gb_error *err);
+/* The payload is complete: takes the upload's turn. The caller steps to ENDED next. Returns 0 or -1. */
+int gb_upload_take_turn(struct gb_upload *upload, struct gb_error *err);
+/* Ends and frees a turn that was taken, as failed. */
+void gb_upload_drop_turn(struct gb_upload *upload, const struct gb_error *error);
 /* Starts an upload. running: the core's count of running uploads that includes it from now on; NULL: it is not
  * counted. */
 void gb_upload_start(struct gb_upload *upload, _Atomic uint64_t *running);
+/* The upload does not begin any more, if it still waits for that. */
+void gb_upload_stay(struct gb_upload *upload);
 /* As gb_upload_start, for an upload that has made its first step. */
 void gb_upload_run(struct gb_upload *upload, _Atomic uint64_t *running);
 void gb_upload_count_running(struct gb_upload *upload, _Atomic uint64_t *running);
