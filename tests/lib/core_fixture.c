@@ -263,6 +263,17 @@ int core_buffer_delete(struct gb_core *core, const char *session, const char *na
     return core_do(err, buffer, gb_buffer_delete, core, &at, NULL);
 }
 
+int core_buffer_delete_on(struct gb_core *core, const char *session, const char *name, const char *stream,
+                          struct gb_error *err) {
+    struct gb_locator at = core_at(session, name);
+    struct core_call c;
+
+    core_call_begin(&c);
+    c.call.buffer->stream = core_name(stream);
+    gb_buffer_delete(core, &at, NULL, c.call.buffer);
+    return core_call_end(&c, err);
+}
+
 int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,
                     struct gb_error *err) {
     struct gb_locator at = core_at(session, name);

@@ -104,6 +104,9 @@ int core_session_delete(struct gb_core *core, const char *name, struct gb_error 
 int core_buffer_create(struct gb_core *core, const char *session, const char *name, uint64_t bytes, unsigned wait_ms,
                        struct gb_error *err);
 int core_buffer_delete(struct gb_core *core, const char *session, const char *name, struct gb_error *err);
+/* In the order of that stream. */
+int core_buffer_delete_on(struct gb_core *core, const char *session, const char *name, const char *stream,
+                          struct gb_error *err);
 /* As gb_buffer_get: what has labels holds a reference. */
 int core_buffer_get(struct gb_core *core, const char *session, const char *name, struct gb_buffer_rec *ret,
                     struct gb_error *err);

@@ -123,10 +123,12 @@ void core_put(struct gb_core *core, const struct gb_upload_params *params, unsig
 
 void core_open_two(struct core_fixture *f, const char *spec) {
     struct gb_session_params session = {.name = core_name("other")};
+    struct gb_locator side = {core_name("other"), core_name("side")};
     struct gb_error err = GB_ERROR_INIT;
 
     core_fixture_init(f, spec);
     gb_assert_ok(core_session_create(f->core, &session, &err), err);
+    gb_assert_ok(core_do(&err, stream, gb_stream_make, f->core, &side), err);
 }
 
 void core_put_bytes(struct core_fixture *f, const char *session, const char *name, uint64_t bytes, unsigned seed,

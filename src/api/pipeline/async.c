@@ -166,14 +166,16 @@ struct gb_buffer_call *gb_buffer_call_begin(struct gb_http_request *request, str
                                             struct gb_error *err) {
     struct gb_conditions *conditions;
     struct gb_buffer_call *call;
+    struct gb_name stream = {""};
 
-    if (gb_conditions_read(request, &conditions, err) < 0)
+    if (gb_query_name(request, "stream", &stream, err) < 0 || gb_conditions_read(request, &conditions, err) < 0)
         return NULL;
     call = gb_async_begin(request, sizeof(*call), err);
     if (!call) {
         gb_conditions_free(conditions);
         return NULL;
     }
+    call->stream = stream;
     *ret_check = gb_conditions_buffer_check(conditions);
     return call;
 }

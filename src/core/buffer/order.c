@@ -146,7 +146,7 @@ void gb_turn_promise_locked(struct gb_turn *t, const struct gb_buffer_rec *rec, 
 static void end_one(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
     LIST_REMOVE(a, link);
     a->on = NULL;
-    a->failed = error != NULL;
+    a->failed = error && t->writes;
     if (error)
         a->error = *error;
     a->id = t->buffer->id;
@@ -233,7 +233,7 @@ struct gb_buffer *gb_after_see_locked(struct gb_session *session, const struct g
 }
 
 int gb_after_check_locked(const struct gb_after *a, struct gb_error *err) {
-    const struct gb_error *why = a->failed ? &a->error : a->on && a->on->refused ? &a->on->error : NULL;
+    const struct gb_error *why = a->failed ? &a->error : a->on && a->on->writes && a->on->refused ? &a->on->error : NULL;
 
     if (!why)
         return 0;

@@ -37,7 +37,7 @@ struct gb_after {
     struct gb_turn *on; /* NULL: none, or it has ended */
     LIST_ENTRY(gb_after) link;
     struct gb_core *core;
-    bool failed;           /* it has ended with error */
+    bool failed;           /* it was to write bytes, and has ended with error */
     struct gb_error error; /* why */
     int64_t id;            /* of the buffer, and of its generation, when the turn was committed */
     int64_t generation;
@@ -64,6 +64,7 @@ struct gb_turn {
     int64_t stream; /* the stream's id */
     uint64_t number;
     enum gb_turn_stage stage;
+    bool writes;           /* bytes; if it fails, later requests that build on them fail, too */
     const void *batch;     /* the batch that commits it with others; only compared; NULL: none */
     bool refused;          /* by its transaction, which has not ended */
     struct gb_error error; /* why */

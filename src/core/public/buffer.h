@@ -99,8 +99,8 @@ int gb_download_open_after(struct gb_session *session, const struct gb_name *nam
                            struct gb_waker waker, struct gb_download **ret, struct gb_error *err);
 /* [now] Whether a download of that buffer on the stream would have to wait for its turn. */
 bool gb_download_awaits(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream);
-/* Whether the download has its bytes. Returns 1; 0: wait for wake; -1 with the errors above, or DEPENDENCY_FAILED if the
- * earlier write has failed. */
+/* Whether the download has its bytes; if the earlier write has failed, those before it. Returns 1; 0: wait for wake; -1
+ * with the errors above. */
 int gb_download_turn(struct gb_download *download, struct gb_error *err);
 const struct gb_buffer_rec *gb_download_record(const struct gb_download *download);
 /* Starts the download of the bytes [offset, offset + length). One start a download. Errors: RANGE_NOT_SATISFIABLE. */

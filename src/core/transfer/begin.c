@@ -530,6 +530,8 @@ static int hold_base(struct gb_upload *u, struct gb_error *err) {
 }
 
 static int queue_rest_late(struct gb_upload *u, struct gb_stream *stream, struct gb_error *err) {
+    if (u->attached && gb_upload_detach(u, err) < 0)
+        return -1;
     if (gb_content_materialize(u->base, err) < 0 || queue_rest(u, stream, err) < 0)
         return -1;
     if (!u->usable)
@@ -901,6 +903,7 @@ int gb_upload_take_turn(struct gb_upload *u, struct gb_error *err) {
 
     if (!turn)
         return gb_no_memory(err);
+    turn->writes = true;
     u->turn = turn;
     u->own_turn = true;
     if (u->plan.late) {

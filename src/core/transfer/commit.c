@@ -35,11 +35,18 @@ static int hand_back(struct gb_upload *u, struct gb_error *err) {
     return 0;
 }
 
+int gb_upload_detach(struct gb_upload *u, struct gb_error *err) {
+    int r = hand_back(u, err);
+
+    u->attached = r < 0;
+    return r;
+}
+
 static void on_lane(struct gb_task *task) {
     struct gb_upload *u = gb_container_of(task, struct gb_upload, task);
     struct gb_error err = GB_ERROR_INIT;
 
-    u->attached = hand_back(u, &err) < 0;
+    (void)gb_upload_detach(u, &err);
     u->handed_back(u, err.code == GB_OK ? NULL : &err);
 }
 
@@ -316,6 +323,19 @@ void gb_upload_mark(struct gb_upload *upload, const struct gb_store_mark *mark) 
     upload->mark = *mark;
 }
 
+/* The upload has failed: what its client asks for next does not follow it any more. */
+static void end_turn(struct gb_upload *u, const struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (!u->own_turn)
+        return;
+    if (err)
+        why = *err;
+    else
+        gb_cancelled(&why);
+    gb_turn_end(u->turn, &why);
+}
+
 int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     bool complete = false;
     int r;
@@ -346,6 +366,8 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     pthread_mutex_unlock(&upload->t.lock);
     if (complete)
         upload->role->complete(upload);
+    if (r < 0)
+        end_turn(upload, err);
     return r;
 }
 
@@ -362,6 +384,8 @@ int gb_upload_result(struct gb_upload *upload, struct gb_buffer_rec *ret_rec, bo
     }
     upload->t.want_wake = !done && r == 0;
     pthread_mutex_unlock(&upload->t.lock);
+    if (r < 0)
+        end_turn(upload, err);
     if (!done)
         return r;
     ret_rec->labels = NULL;

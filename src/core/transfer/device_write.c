@@ -510,6 +510,7 @@ static bool reads_here(const struct gb_device_write *w) {
 
 static int take_turn_locked(struct gb_device_write *w, const struct gb_name *name, const struct gb_name *stream,
                             struct gb_core_stream **ret_stream, struct gb_error *err) {
+    w->turn->writes = w->what != GB_DEVICE_WRITE_RESERVE;
     if (w->turn->session)
         return 0;
     if (gb_core_stream_use_locked(w->session, stream, ret_stream, err) < 0)

@@ -707,12 +707,10 @@ static bool hold_stored_locked(struct gb_download *d, const struct gb_name *name
     return true;
 }
 
-/* The earlier write has been committed, or there is none. */
+/* The earlier write has been committed, or there is none. If it has failed, the bytes are those before it. */
 static void reached_locked(struct gb_after *after) {
     struct gb_download *d = after->owner;
 
-    if (gb_after_check_locked(after, &d->why) < 0)
-        return;
     if (hold_stored_locked(d, &d->name) ||
         gb_buffer_hold_locked(d->t.session, &d->name, &d->rec, &d->content, &d->why) == 0)
         choose_way(d);

@@ -340,9 +340,13 @@ static int take_turns(struct gb_upload_group *j, struct gb_error *err) {
     size_t i;
     int r = 0;
 
+    if (j->ended) /* the caller's thread sets it */
+        return 0;
     for (i = 0; i < j->count && r == 0; i++) {
         j->members[i].turn = gb_turn_new();
         r = j->members[i].turn ? 0 : gb_no_memory(err);
+        if (r == 0)
+            j->members[i].turn->writes = true;
     }
     pthread_mutex_lock(&j->session->lock);
     for (i = 0; i < j->count && r == 0; i++) {
@@ -381,8 +385,13 @@ int gb_upload_group_result(struct gb_upload_group *j, struct gb_transfer_times *
     pthread_mutex_lock(&j->lock);
     done = j->done;
     pthread_mutex_unlock(&j->lock);
-    if (!done)
-        return check(j, err);
+    if (!done) {
+        int r = check(j, err);
+
+        for (i = 0; i < j->count && r < 0; i++)
+            gb_turn_end(j->members[i].turn, err); /* what the client asks for next does not follow it any more */
+        return r;
+    }
     for (i = 0; i < j->count; i++) {
         gb_transfer_times(&j->members[i].upload->t, &one);
         sum.copy_ms += one.copy_ms;

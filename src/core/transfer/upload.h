@@ -315,6 +315,8 @@ void gb_write_through_begin_locked(struct gb_upload *upload, const struct gb_upl
 
 /* Allocates the memory of content, then prepares it. Takes over a reference, the lane's. [any thread] */
 void gb_upload_allocate(struct gb_upload *upload);
+/* Hands managed memory that is attached to the CPU back to the device. On its lane. Returns 0 or -1. */
+int gb_upload_detach(struct gb_upload *upload, struct gb_error *err);
 /* Hands managed memory that is attached to the CPU back to the device. `then` runs on the lane when that is queued or
  * has failed. For other memory `then` runs at once. */
 void gb_upload_hand_back(struct gb_upload *upload,

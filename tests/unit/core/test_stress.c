@@ -36,6 +36,7 @@ static void permit(const struct gb_error *err) {
     case GB_ERR_BUFFER_NOT_FOUND:
     case GB_ERR_BUFFER_EXISTS:
     case GB_ERR_BUFFER_BUSY:
+    case GB_ERR_DEPENDENCY_FAILED:
     case GB_ERR_BUFFER_PARTIAL:
     case GB_ERR_SESSION_NOT_FOUND:
     case GB_ERR_SESSION_EXISTS:

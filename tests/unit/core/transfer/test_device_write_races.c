@@ -39,7 +39,7 @@ START_TEST(the_source_is_held) {
     p = core_copy_params("default", "a", "other", "c");
     p.in_place = true;
     gb_buffer_write(f.core, &p, pending[2].call.buffer);
-    gb_assert_fails(core_buffer_delete(f.core, "other", "c", &err), err, GB_ERR_BUFFER_BUSY);
+    gb_assert_fails(core_buffer_delete_on(f.core, "other", "c", "side", &err), err, GB_ERR_BUFFER_BUSY);
     for (i = 0; i < 3; i++)
         ck_assert(!core_call_over(&pending[i]));
     core_gate_open(&gate);
@@ -84,8 +84,8 @@ START_TEST(the_destination_changes) {
     core_call_begin(&all);
     p.name = core_name("c");
     gb_buffer_write(f.core, &p, all.call.buffer);
-    gb_assert_ok(core_buffer_delete(f.core, "other", "b", &err), err);
-    gb_assert_ok(core_buffer_delete(f.core, "other", "c", &err), err);
+    gb_assert_ok(core_buffer_delete_on(f.core, "other", "b", "side", &err), err);
+    gb_assert_ok(core_buffer_delete_on(f.core, "other", "c", "side", &err), err);
     core_gate_open(&gate);
     gb_assert_fails(core_result_end(&part, &r, &err), err, GB_ERR_BUFFER_NOT_FOUND);
     gb_assert_fails(core_result_end(&all, &r, &err), err, GB_ERR_BUFFER_NOT_FOUND);
