@@ -517,14 +517,15 @@ static int find_locked(struct gb_session *s, const struct gb_name *name, const s
     return check_mirrored(b, err) < 0 ? -1 : gb_buffer_want_locked(s, b, err);
 }
 
-/* --- sync and reserve --------------------------------------------------------------------------------------------- */
+/* --- sync --------------------------------------------------------------------------------------------------------- */
 
 /* A write of one side, from the call to its start. */
 struct side_write {
     struct gb_device_write *write;
     struct gb_upload_params params;
     enum gb_side side;
-    bool needed; /* else the side is as it should be */
+    bool needed;                    /* else the side is as it should be */
+    const struct gb_content *stale; /* reserve: memory of the side that is freed before; only compared. NULL: none */
 };
 
 static int find_whole_locked(struct gb_session *s, const struct side_write *sw, struct gb_buffer **ret,
@@ -562,7 +563,22 @@ static int look_at_sync_locked(struct gb_session *s, struct side_write *sw, stru
     return 0;
 }
 
-/* The bytes to be kept, if the side must grow. */
+/* What can never succeed is refused before the old memory is freed, whose bytes count no more then. */
+static int check_growth_locked(struct gb_session *s, const struct side_write *sw, const struct gb_content *old,
+                               struct gb_error *err) {
+    uint64_t more = sw->write->capacity - old->bytes;
+    int r = gb_device_write_check_locked(s, &sw->params, sw->write, err);
+
+    if (r == 0)
+        r = gb_quota_check_locked(s, more, 0, true, err);
+    if (r == 0 && sw->side == GB_SIDE_HOST)
+        r = gb_quota_check_pinned_locked(s, more, true, err);
+    if (r < 0)
+        gb_quota_denied(s, err);
+    return r;
+}
+
+/* The bytes to be kept, if the side must grow; else the memory to be freed. */
 static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, struct gb_error *err) {
     struct gb_device_write *w = sw->write;
     struct gb_content *c;
@@ -583,7 +599,10 @@ static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, s
             "that side first",
             sw->side == GB_SIDE_HOST ? "host" : "device", b->name, (unsigned long long)c->bytes);
     gb_buffer_copy_locked(b, &w->source_rec);
-    if (!c || !gb_side_current(b->rec.head, sw->side))
+    sw->stale = c && !gb_side_current(b->rec.head, sw->side) ? c : NULL;
+    if (sw->stale)
+        return check_growth_locked(s, sw, c, err);
+    if (!c)
         return 0;
     w->bytes = b->rec.bytes;
     w->source = gb_content_ref(c);
@@ -591,6 +610,8 @@ static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, s
 }
 
 typedef int look_fn(struct gb_session *s, struct side_write *sw, struct gb_error *err);
+
+static void free_first(struct gb_core *core, struct side_write *sw);
 
 /* sw->write is NULL when memory is exhausted. */
 static void start(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
@@ -618,7 +639,9 @@ static void start(struct gb_core *core, const struct gb_locator *at, const struc
         pthread_mutex_unlock(&s->lock);
     }
     p->session = s;
-    if (r == 0 && sw->needed) {
+    if (r == 0 && sw->stale) {
+        free_first(core, sw);
+    } else if (r == 0 && sw->needed) {
         gb_device_write_start(core, p, sw->write);
     } else {
         if (r == 0 && sw->write->what == GB_DEVICE_WRITE_SYNC)
@@ -637,22 +660,12 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bo
     start(core, at, stream, check, &sw, look_at_sync_locked, call);
 }
 
-void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
-                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call),
-                            .params.wait_ms = what->wait_ms,
-                            .side = what->host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
-
-    if (sw.write)
-        sw.write->capacity = what->bytes;
-    start(core, at, &what->stream, check, &sw, look_at_reserve_locked, call);
-}
-
 /* --- release ------------------------------------------------------------------------------------------------------ */
 
 struct release_op {
     struct gb_buffer_op base; /* first */
     bool side[GB_SIDES];
+    const struct gb_content *only; /* the memory that is released, of a side without current bytes; NULL: whatever */
     struct gb_content *gone;
 };
 
@@ -663,13 +676,16 @@ static struct release_op *release_of(struct gb_transaction *transaction) {
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct release_op *op = release_of(transaction);
     bool all = op->side[GB_SIDE_HOST] && op->side[GB_SIDE_DEVICE];
-    enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
+    enum gb_side side = op->side[GB_SIDE_HOST] ? GB_SIDE_HOST : GB_SIDE_DEVICE;
+    enum gb_mirror_action action = side == GB_SIDE_HOST ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
     if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0 ||
         gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
         (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_guard_check_unsealed_locked(b, err) < 0))
         return -1;
+    if (op->only && (b->sides[side] != op->only || gb_side_current(b->rec.head, side)))
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     if (b->rec.state == GB_BUFFER_PARTIAL && !all)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again, or release both sides");
@@ -702,6 +718,8 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
     }
+    if (op->only && op->gone)
+        op->gone->awaited = true;
     gb_guard_tell_locked(b, &transaction->rec);
     gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }
@@ -718,8 +736,8 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop_list(op->gone, finish_sync, op);
 }
 
-void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
-                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+static void release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                    const struct gb_content *only, const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct release_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
     struct gb_error err = GB_ERROR_INIT;
 
@@ -732,10 +750,77 @@ void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at,
     }
     op->side[GB_SIDE_HOST] = host;
     op->side[GB_SIDE_DEVICE] = device;
+    op->only = only;
     op->base.transaction.validate_locked = validate_locked;
     op->base.transaction.publish_locked = publish_locked;
     op->base.transaction.end = end;
     gb_transaction_start(&op->base.transaction);
+}
+
+void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    release(core, at, host, device, NULL, check, call);
+}
+
+/* --- reserve ------------------------------------------------------------------------------------------------------ */
+
+/* Memory of a side without current bytes is freed before larger memory is allocated, because both may not fit. */
+struct growth {
+    struct gb_core *core;
+    struct side_write sw;
+    uint64_t bytes; /* of the old memory */
+    struct gb_buffer_call *freeing;
+};
+
+static void freed(void *arg) {
+    struct growth *g = arg;
+    struct side_write sw = g->sw;
+    struct gb_core *core = g->core;
+    struct gb_error err = g->freeing->base.error;
+    struct gb_locator at = {sw.params.buffer.session, sw.params.buffer.name};
+    struct gb_name stream = sw.params.buffer.stream;
+
+    sw.write->freed = err.code == GB_OK ? g->bytes : 0;
+    gb_call_unref(&g->freeing->base);
+    free(g);
+    sw.params.check = (struct gb_buffer_check){.arg = NULL};
+    sw.stale = NULL;
+    if (err.code == GB_OK)
+        start(core, &at, &stream, NULL, &sw, look_at_reserve_locked, sw.write->call);
+    else
+        gb_device_write_fail(&sw.params.check, sw.write, sw.write->call, &err);
+}
+
+/* Takes over the check and the write. */
+static void free_first(struct gb_core *core, struct side_write *sw) {
+    const struct gb_locator at = {sw->params.buffer.session, sw->params.buffer.name};
+    struct growth *g = calloc(1, sizeof(*g));
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (g)
+        g->freeing = gb_call_new(sizeof(*g->freeing), freed, g);
+    if (!g || !g->freeing) {
+        free(g);
+        gb_no_memory(&err);
+        gb_device_write_fail(&sw->params.check, sw->write, sw->write->call, &err);
+        return;
+    }
+    g->core = core;
+    g->sw = *sw;
+    g->bytes = sw->stale->bytes;
+    release(core, &at, sw->side == GB_SIDE_HOST, sw->side == GB_SIDE_DEVICE, sw->stale, &g->sw.params.check,
+            g->freeing);
+}
+
+void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct side_write sw = {.write = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call),
+                            .params.wait_ms = what->wait_ms,
+                            .side = what->host ? GB_SIDE_HOST : GB_SIDE_DEVICE};
+
+    if (sw.write)
+        sw.write->capacity = what->bytes;
+    start(core, at, &what->stream, check, &sw, look_at_reserve_locked, call);
 }
 
 /* --- seal --------------------------------------------------------------------------------------------------------- */

@@ -651,6 +651,8 @@ static void unused(void *arg, const struct gb_error *error) {
 static void run_then_early(struct gb_content *c) {
     void (*then)(void *arg) = c->then;
 
+    if (c->awaited)
+        return;
     c->then = NULL;
     if (then)
         then(c->then_arg);

@@ -3,6 +3,7 @@
  * mirrored buffers call this. */
 #include "core/transfer/upload.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -226,11 +227,23 @@ static void committed(struct gb_upload *u) {
     }
 }
 
+/* Adds to the failure of a side's growth what became of its old memory. */
+static void explain_growth(const struct gb_device_write *w, struct gb_error *error) {
+    char text[80];
+
+    if (w->freed == 0 || error->code == GB_ERR_BUFFER_NOT_FOUND || error->code == GB_ERR_BUFFER_BUSY)
+        return;
+    snprintf(text, sizeof(text), "; the side is empty: its %llu bytes were freed before", (unsigned long long)w->freed);
+    gb_error_append(error, error->code, text);
+}
+
 /* Finishes the call and frees the write. */
 static void end(struct gb_device_write *w) {
     struct gb_buffer_call *call = w->call;
     struct gb_error error = w->error;
 
+    if (error.code != GB_OK)
+        explain_growth(w, &error);
     gb_content_drop_later(w->source); /* this may be a backend's thread */
     gb_buffer_rec_done(&w->source_rec);
     free(w);
@@ -248,6 +261,13 @@ static void gone(struct gb_upload *u) {
 
 static const struct gb_upload_role device_write = {
     .plan = plan, .queue = queue, .complete = complete, .committed = committed, .gone = gone};
+
+int gb_device_write_check_locked(struct gb_session *s, const struct gb_upload_params *params, struct gb_device_write *w,
+                                 struct gb_error *err) {
+    struct gb_upload_draft draft;
+
+    return gb_upload_draft_locked(s, params, &device_write, w, &draft, err);
+}
 
 /* --- the call ----------------------------------------------------------------------------------------------------- */
 

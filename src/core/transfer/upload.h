@@ -388,6 +388,7 @@ struct gb_device_write {
     bool has_bytes;
     uint64_t bytes;
     uint64_t capacity; /* RESERVE: of the new memory */
+    uint64_t freed;    /* RESERVE: of the side's old memory, freed before */
     enum gb_copy_way way;
     struct gb_error error;
     bool ended; /* the upload was freed: later wakes are ignored */
@@ -398,6 +399,9 @@ struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, stru
 /* Starts the write, which finishes its call at the end. Takes write and params->check.arg in every case. Sets
  * params->waker. */
 void gb_device_write_start(struct gb_core *core, struct gb_upload_params *params, struct gb_device_write *write);
+/* Plans the write, and starts nothing: returns 0, or -1 with the refusal. The session's lock is held. */
+int gb_device_write_check_locked(struct gb_session *session, const struct gb_upload_params *params,
+                                 struct gb_device_write *write, struct gb_error *err);
 /* Frees write (NULL is accepted) and the check's argument, and finishes the call. error GB_OK: success. */
 void gb_device_write_fail(const struct gb_buffer_check *check, struct gb_device_write *write,
                           struct gb_buffer_call *call, const struct gb_error *error);

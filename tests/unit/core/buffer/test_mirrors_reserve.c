@@ -48,6 +48,19 @@ static void until_charged(struct core_fixture *f, uint64_t used, uint64_t pinned
     core_until(is_charged, &w, "the bytes charged");
 }
 
+static bool has_sides(void *arg) {
+    struct wanted *w = arg;
+    struct gb_buffer_rec rec = look(w->f);
+
+    return rec.sides[GB_SIDE_HOST].bytes == w->pinned && rec.sides[GB_SIDE_DEVICE].bytes == w->used;
+}
+
+static void until_sides(struct core_fixture *f, uint64_t host, uint64_t device) {
+    struct wanted w = {.f = f, .used = device, .pinned = host};
+
+    core_until(has_sides, &w, "the memory of the sides");
+}
+
 static void reserve(struct core_fixture *f, bool host, uint64_t bytes, struct core_result *ret) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -222,6 +235,120 @@ START_TEST(a_mapped_side_does_not_grow) {
 }
 END_TEST
 
+/* --- memory without current bytes is freed first ------------------------------------------------------------------ */
+
+#define MIB (1ull << 20)
+
+/* 10 and 12 MiB do not fit together. */
+START_TEST(a_side_without_current_bytes_is_freed_first) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct core_result r;
+    int64_t version;
+    char want[BYTES];
+
+    core_fixture_init(&f, specs[_i]);
+    gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
+    reserve(&f, false, 10 * MIB, &r);
+    version = r.rec.version;
+    reserve(&f, false, 12 * MIB, &r);
+    expect_sides(&r.rec, 0, 12 * MIB);
+    ck_assert(r.rec.head == GB_HEAD_UNINITIALIZED && r.rec.version == version + 2);
+    core_put(f.core, &p, 1, want);
+    reserve(&f, false, 13 * MIB, &r);
+    expect_sides(&r.rec, BYTES, 13 * MIB);
+    ck_assert(r.rec.head == GB_HEAD_HOST && r.rec.has_crc32c);
+    core_expect(f.core, "default", "m", want, BYTES);
+    refused(&f, "m", false, 17 * MIB, GB_ERR_OUT_OF_MEMORY); /* more than there is: the memory stays */
+    until_sides(&f, BYTES, 13 * MIB);
+    until_charged(&f, BYTES + 13 * MIB, BYTES);
+    done(&f);
+}
+END_TEST
+
+/* The memory is freed when its reader has ended. Until then both must fit. */
+START_TEST(a_stale_side_that_is_read) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct core_reading reading;
+    struct core_result r;
+    char first[BYTES];
+    char want[BYTES];
+    char back[BYTES];
+
+    core_fixture_init(&f, specs[_i]);
+    core_put(f.core, &p, 1, first);
+    gb_assert_ok(core_reading_open(&reading, &f, "m", &err), err);
+    p.to_device_side = true;
+    core_put(f.core, &p, 2, want);
+    reserve(&f, true, MORE, &r);
+    expect_sides(&r.rec, MORE, BYTES);
+    until_charged(&f, 2 * BYTES + MORE, BYTES + MORE);
+    gb_assert_ok(gb_download_start(reading.download, 0, BYTES, &err), err);
+    gb_assert_ok(core_download_read(reading.download, &reading.wake, back, BYTES, &err), err);
+    ck_assert(memcmp(back, first, BYTES) == 0);
+    gb_download_free(reading.download, true);
+    until_charged(&f, BYTES + MORE, MORE);
+    core_expect(f.core, "default", "m", want, BYTES);
+    done(&f);
+}
+END_TEST
+
+/* Page-locked memory is freed behind the work of its stream, and only then the new memory is asked for. */
+START_TEST(a_growth_waits_for_the_free) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct gb_session_params limits = core_session_params("default");
+    struct gb_locator m = core_at("default", "m");
+    struct gb_mirror_reserve what = {.host = true, .bytes = 5 * MIB, .stream = {"default"}};
+    struct core_gate gate;
+    struct core_result r;
+    struct core_call c;
+
+    core_fixture_init(&f, specs[_i]);
+    limits.has_quota_pinned_bytes = true;
+    limits.quota.pinned_bytes = 6 * MIB;
+    gb_assert_ok(core_session_patch(f.core, "default", &limits, &err), err);
+    gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
+    reserve(&f, true, 4 * MIB, &r);
+    core_gate_close(&gate, &f, "default");
+    core_call_begin(&c);
+    gb_buffer_mirror_reserve(f.core, &m, &what, NULL, c.call.buffer);
+    until_sides(&f, 0, 0);
+    ck_assert(!core_call_over(&c));
+    core_gate_open(&gate);
+    gb_assert_ok(core_result_end(&c, &r, &err), err);
+    expect_sides(&r.rec, 5 * MIB, 0);
+    until_charged(&f, 5 * MIB, 5 * MIB);
+    done(&f);
+}
+END_TEST
+
+/* The device refuses the new memory after the free. */
+START_TEST(a_growth_that_fails_leaves_the_side_empty) {
+    static const char *const fails[] = {"alloc@2+", "kind_alloc@2+"};
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct core_result r;
+    char spec[80];
+
+    snprintf(spec, sizeof(spec), "fault:%s=cudaErrorMemoryAllocation:host:bytes=16M", fails[_i]);
+    core_fixture_init(&f, spec);
+    gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
+    reserve(&f, _i == 1, BYTES, &r);
+    ck_assert_int_lt(core_reserve(f.core, "default", "m", _i == 1, MORE, NULL, &err), 0);
+    ck_assert(err.code == GB_ERR_OUT_OF_MEMORY && gb_error_retryable(&err));
+    ck_assert_ptr_nonnull(strstr(err.detail, "the side is empty: its 3000 bytes were freed before"));
+    until_sides(&f, 0, 0);
+    until_charged(&f, 0, 0);
+    done(&f);
+}
+END_TEST
+
 /* --- faults ------------------------------------------------------------------------------------------------------- */
 
 /* The calls of the device that growing a side makes. alloc fails from then on, because it is tried again. */
@@ -292,6 +419,10 @@ int main(void) {
     gb_test_add_loop(suite, "zeroes", a_sync_zeroes_what_was_reserved, 60, SPECS);
     gb_test_add_loop(suite, "refusals", refusals, 60, SPECS);
     gb_test_add_loop(suite, "mapped", a_mapped_side_does_not_grow, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_side_without_current_bytes_is_freed_first, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_stale_side_that_is_read, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_growth_waits_for_the_free, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_growth_that_fails_leaves_the_side_empty, 60, 2);
     gb_test_add_loop(suite, "faults", a_failure_changes_nothing, 60, FAULTS);
     return gb_test_run(suite);
 }
