@@ -1,4 +1,6 @@
 """Mirrored buffers: two sides, one head."""
+import time
+
 import pytest
 
 from conform import Session, refuse
@@ -252,6 +254,43 @@ def test_what_can_never_succeed_frees_nothing(small):
     assert (p["limit_bytes"], p["used_bytes"], p["requested_bytes"]) == (50 * MIB, 44 * MIB, 7 * MIB)
     assert sides(m) == {"host": side(4 * MIB, pinned=True), "device": side(40 * MIB)}
     reserve(m, 46 * MIB, "device")
+
+
+def both(p, kept, wanted, retryable):
+    assert f"the side's {kept} bytes are current" in p["detail"] and f"at once, {kept + wanted} bytes:" in p["detail"]
+    assert p["requested_bytes"] == wanted and p["retryable"] is retryable
+
+
+def test_a_current_side_grows_beside_its_old_memory(small):
+    """The refusal says why both are needed, and does not ask to try again what cannot succeed."""
+    m = small
+    m.put("m", bytes(20 * MIB), "?side=device")
+    m.put("x", bytes(20 * MIB))
+    ask = {"bytes": 30 * MIB, "side": "device"}
+    both(m.ask("POST", "buffers/m/reserve", ask).problem(507, "out_of_memory"), 20 * MIB, 30 * MIB, True)
+    ask["bytes"] += 15 * MIB
+    began = time.monotonic()
+    p = m.ask("POST", "buffers/m/reserve", ask, {"Prefer": "wait=300"}).problem(507, "out_of_memory")
+    both(p, 20 * MIB, 45 * MIB, False)
+    assert time.monotonic() - began < 200  # it does not wait
+    m.delete("buffers/x")
+    assert reserve(m, 30 * MIB, "device")["sides"]["device"] == side(30 * MIB, True)
+    m.ask("PATCH", "", {"quota": {"bytes": 60 * MIB}}).expect(200)
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 37 * MIB, "side": "device"}).problem(507, "out_of_memory")
+    both(p, 30 * MIB, 37 * MIB, False)
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 34 * MIB, "side": "device"}).problem(507, "quota_exceeded")
+    both(p, 30 * MIB, 34 * MIB, False)
+    m.ask("PATCH", "", {"quota": {"bytes": None, "pinned_bytes": 50 * MIB}}).expect(200)
+    release(m, "all")
+    pinned = m.daemon.stats()["pinned"]
+    room = pinned["limit_bytes"] - pinned["bytes"]  # beside the slots
+    m.put("m", bytes(3 * MIB))
+    ask = {"bytes": room - 2 * MIB, "side": "host"}
+    p = m.ask("POST", "buffers/m/reserve", ask).problem(507, "pinned_limit_reached")
+    both(p, 3 * MIB, room - 2 * MIB, False)
+    sync(m, "device", True)  # as the refusal says
+    release(m, "host")
+    assert reserve(m, room - 2 * MIB, "host")["sides"]["host"] == side(room - 2 * MIB, pinned=True)
 
 
 def test_a_reserve_that_is_not_waited_for(start, simulated):

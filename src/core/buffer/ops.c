@@ -605,6 +605,7 @@ static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, s
     if (!c)
         return 0;
     w->bytes = b->rec.bytes;
+    w->kept = c->bytes;
     w->source = gb_content_ref(c);
     return 0;
 }

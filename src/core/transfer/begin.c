@@ -57,7 +57,7 @@ static int check_limit(struct gb_session *session, const struct gb_upload_draft 
 
     if (gb_core_offers(draft->pool->device, draft->kind, err) < 0)
         return -1;
-    if (draft->place || draft->kind != GB_KIND_DEVICE || draft->bytes <= limit)
+    if (draft->place || draft->kind != GB_KIND_DEVICE || (draft->bytes <= limit && draft->kept <= limit - draft->bytes))
         return 0;
     gb_core_pool_stat(draft->pool, &stat);
     gb_error_numbers(&why, limit, stat.used_bytes, draft->bytes);

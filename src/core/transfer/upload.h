@@ -118,6 +118,7 @@ struct gb_upload_draft {
     bool by_device;            /* it is a device write */
     bool sync;           /* one side of a mirrored buffer is updated from the other: the buffer's bytes stay the same */
     bool reserve;        /* a sync that only gives a side more memory: draft.bytes is its capacity */
+    uint64_t kept;       /* bytes of the side's old memory, which is needed at the same time */
     bool all_or_nothing; /* its call is in an atomic batch */
     bool has_crc32c;
     uint32_t crc32c;
@@ -389,6 +390,7 @@ struct gb_device_write {
     uint64_t bytes;
     uint64_t capacity; /* RESERVE: of the new memory */
     uint64_t freed;    /* RESERVE: of the side's old memory, freed before */
+    uint64_t kept;     /* RESERVE: of the side's old memory, whose bytes are current and copied: freed after */
     enum gb_copy_way way;
     struct gb_error error;
     bool ended; /* the upload was freed: later wakes are ignored */
