@@ -19,6 +19,7 @@
 static bool fake;       /* there is no GPU */
 static int poolless;    /* the device that says so */
 static bool integrated; /* it is one */
+static unsigned made;   /* a bit for each device whose primary context was made; only if there is no GPU */
 
 /* --- CUDA --------------------------------------------------------------------------------------------------------- */
 
@@ -47,7 +48,7 @@ static void *function_pointer(void) {
 
 WRAP(cudaGetDeviceCount, (int *count), (count), *count = 2)
 WRAP(cudaSetDevice, (int device), (device), (void)device)
-WRAP(cudaInitDevice, (int device, unsigned flags, unsigned which), (device, flags, which), (void)device)
+WRAP(cudaInitDevice, (int device, unsigned flags, unsigned which), (device, flags, which), made |= 1u << device)
 WRAP(cudaDriverGetVersion, (int *version), (version), *version = 12020)
 WRAP(cudaMemGetInfo, (size_t * left, size_t *total), (left, total), *left = *total = 1 << 30)
 WRAP(cudaDeviceCanAccessPeer, (int *can, int device, int peer), (can, device, peer), *can = 0)
@@ -152,6 +153,17 @@ START_TEST(another_device_has_its_pools) {
 }
 END_TEST
 
+/* No request is the first call of CUDA: opening makes the primary context of every device. */
+START_TEST(each_device_has_its_context) {
+    struct gb_backend *be;
+
+    made = 0;
+    be = open_cuda(0, false);
+    ck_assert_uint_eq(made, fake ? 3 : 0);
+    gb_backend_close(be);
+}
+END_TEST
+
 /* --- with a GPU --------------------------------------------------------------------------------------------------- */
 
 START_TEST(its_memory_holds_bytes) {
@@ -228,6 +240,7 @@ int main(void) {
 
     gb_test_add_loop(suite, "open", it_opens_and_says_why, 60, 2);
     gb_test_add(suite, "beside", another_device_has_its_pools, 60);
+    gb_test_add(suite, "contexts", each_device_has_its_context, 60);
     gb_test_add_loop(suite, "bytes", its_memory_holds_bytes, 60, 2);
     gb_test_add(suite, "texts", texts_are_those_of_cuda, 60);
     gb_test_add(suite, "releases", releases_are_told, 60);
