@@ -149,6 +149,25 @@ def test_reserve(m):
     until("nothing is charged", lambda: m.get()["used_bytes"] == 0)
 
 
+def test_a_reserve_of_elements(m):
+    """As gpu<T>(n) and cpu<T>(n)."""
+    ask = {"elements": 300, "dtype": "float32", "side": "device"}
+    assert m.post("buffers/m/reserve", ask)["sides"]["device"] == side(1200)
+    assert m.post("buffers/m/reserve", {**ask, "dtype": "F64", "side": "host"})["sides"]["host"]["bytes"] == 2400
+    assert m.post("buffers/m/reserve", {**ask, "elements": 0})["sides"]["device"] == side(1200)
+    refuse(m, [
+        ("POST", "buffers/m/reserve", {**ask, "bytes": 1200}, 400, "invalid_argument", "in their place"),
+        ("POST", "buffers/m/reserve", {"bytes": 9, "dtype": "int8", "side": "host"}, 400, "invalid_argument", "'bytes'"),
+        ("POST", "buffers/m/reserve", {"elements": 9, "side": "host"}, 400, "invalid_argument", "'dtype'"),
+        ("POST", "buffers/m/reserve", {"dtype": "int8", "side": "host"}, 400, "invalid_argument", "'elements'"),
+        ("POST", "buffers/m/reserve", {**ask, "dtype": "float33"}, 400, "invalid_argument", "float32"),
+        ("POST", "buffers/m/reserve", {**ask, "dtype": 4}, 400, "wrong_type", "a string"),
+        ("POST", "buffers/m/reserve", {**ask, "elements": 1 << 61}, 400, "invalid_argument", "elements of float32"),
+        ("POST", "buffers/m/reserve", {**ask, "elements": -1}, 400, "invalid_argument", "elements"),
+        ("POST", "buffers/m/reserve", {**ask, "elements": 1 << 60}, 507, "out_of_memory", str(1 << 62)),
+    ])
+
+
 def test_what_a_reserve_refuses(m):
     m.put("m", A)
     sync(m, "device", True)

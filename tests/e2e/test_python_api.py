@@ -147,6 +147,10 @@ def test_buffers(c):
     assert c.sync("m", "device")["head"] == "synced" and c.release("m", "host")["head"] == "device"
     assert c.get("m", raw=True) == payload(64)
     assert c.reserve("m", 100, "device")["sides"]["device"] == {"bytes": 100, "current": True, "owned": True}
+    assert c.reserve("m", side="device", elements=50, dtype="float32")["sides"]["device"]["bytes"] == 200
+    for wrong in ({"nbytes": 9, "elements": 9, "dtype": "int8"}, {"elements": 9}, {}):
+        with pytest.raises(gpubuf.InvalidArgument, match="in their place"):
+            c.reserve("m", side="host", **wrong)
     assert c.info("m")["sides"]["host"] == {"bytes": 0, "current": False, "owned": True, "pinned": False}
 
 
