@@ -157,7 +157,7 @@ def test_a_reserve_of_elements(m):
     assert m.post("buffers/m/reserve", {**ask, "elements": 0})["sides"]["device"] == side(1200)
     refuse(m, [
         ("POST", "buffers/m/reserve", {**ask, "bytes": 1200}, 400, "invalid_argument", "in their place"),
-        ("POST", "buffers/m/reserve", {"bytes": 9, "dtype": "int8", "side": "host"}, 400, "invalid_argument", "'bytes'"),
+        ("POST", "buffers/m/reserve", {"bytes": 9, "dtype": "u1", "side": "host"}, 400, "invalid_argument", "'bytes'"),
         ("POST", "buffers/m/reserve", {"elements": 9, "side": "host"}, 400, "invalid_argument", "'dtype'"),
         ("POST", "buffers/m/reserve", {"dtype": "int8", "side": "host"}, 400, "invalid_argument", "'elements'"),
         ("POST", "buffers/m/reserve", {**ask, "dtype": "float33"}, 400, "invalid_argument", "float32"),
