@@ -270,6 +270,26 @@ def test_f14_f16_f17_pointers_are_known_and_freed_while_the_stream_is_busy(held)
     assert held.busy()
 
 
+def test_f30_f61_access_to_the_default_pool_is_set_and_shown(two):
+    can = two.get("/v1/devices/0")["peers"][0]["can_access"]
+    for access in ("read_write", "none"):
+        r = two.ask("POST", "pools/default/access", {"device": 1, "access": access})
+        if not can:
+            r.problem(501, "unsupported")
+            continue
+        assert r.expect(200).json()["access"] == two.get("pools/default")["access"]
+        assert [(a["device"]["index"], a["access"]) for a in r.json()["access"]][0] == (1, access)
+
+
+def test_f59_a_pool_is_refused_to_a_device_that_is_no_peer_while_it_is_empty(start, simulated):
+    s = Session(start(*SMALL_SLOTS, spec=simulated("devices=2,peers=no")))
+    s.post("pools", {"name": "p"}, 201)
+    p = s.ask("POST", "pools/p/access", {"device": 1, "access": "read_write"}).problem(501, "unsupported")
+    assert p["detail"] and s.get("pools/p")["access"][0]["access"] == "none"
+    s.put("x", b"1", "?pool=p")
+    assert s.data("x") == b"1"
+
+
 def test_f31_f67_memory_of_a_pool_that_is_not_exportable_stays_here(daemon, s, session):
     assert s.get("pools/default")["exportable"] is False
     s.post("pools", {"name": "p"}, 201)
