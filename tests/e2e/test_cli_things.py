@@ -166,7 +166,13 @@ def test_events_are_recorded_and_waited_for(cli):
     assert cli.json("events", "show", "e")[0]["recorded"] is False
     assert cli.json("events", "record", "e", "--stream", "a")[0]["stream"] == "a"
     assert cli("events", "wait", "e", "--stream", "b").expect().table()[0]["RECORDED"] == "yes"
+    assert cli("events", "sync", "e").expect().table()[0]["DONE"] == "yes"
+    cli("hold", "a", 3000).expect()
+    cli("events", "record", "e", "--stream", "a").expect()
+    assert "--timeout" in cli("events", "sync", "e", "-t", 1).expect(FAILED).err
+    assert cli.json("events", "sync", "e")[0]["done"] is True
     assert cli.json("events", "record", "e")[0]["stream"] == "default"
+    assert "gpubuf events add" in cli("events", "sync", "nope").expect(NOT_FOUND).err
     assert "gpubuf events add" in cli("events", "wait", "nope").expect(NOT_FOUND).err
     assert "gpubuf streams" in cli("events", "record", "e", "--stream", "nope").expect(NOT_FOUND).err
     assert cli.json("streams", "show", "a", "b")[1]["name"] == "b"

@@ -65,7 +65,8 @@ def test_every_route_has_a_method(monkeypatch):
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,),
         (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"), (c.streams.sync, "T"),
         (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"),
-        (c.events.delete, "E"), (c.events.record, "E"), (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0),
+        (c.events.delete, "E"), (c.events.record, "E"), (c.events.wait, "E"), (c.events.sync, "E"), (c.devices.list,),
+        (c.devices.get, 0),
         (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"), (c.operations.wait, "O"),
         (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"), (c.checkpoint, "C"),
         (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"),
@@ -211,6 +212,7 @@ def test_streams_events_devices(c):
     c.events.create("e")
     assert (c.events.record("e", "s")["recorded"] and c.events.wait("e")["name"] == "e" and c.events.list()[0]["name"]
             == "e")
+    assert c.events.sync("e", wait=5)["done"] and c.operations.wait(c.submit(c.events.sync, "e"))["state"] == "done"
     assert c.streams.sync("s", wait=5)["busy"] is False and c.events.get("e")["done"]
     c.events.delete("e")
     c.streams.delete("s")
@@ -294,7 +296,7 @@ def test_answers_have_the_keys_of_their_types(daemon, session):
             types.Stream: [c.streams.create("s"), c.streams.get("s"), c.streams.sync("s"), *c.streams.list()],
             types.Hold: [c.streams.hold("s", 1)],
             types.Event: [c.events.create("e"), c.events.record("e"), c.events.wait("e"), c.events.get("e"),
-                          *c.events.list()],
+                          c.events.sync("e"), *c.events.list()],
             types.Device: [c.devices.get(), *c.devices.list()],
             types.Operation: [moved, done, *c.operations.list(), c.submit(c.info, "x")],
             types.Verified: [c.verify("x"), c.verify("x", algorithms=["sha-256"])],

@@ -88,6 +88,12 @@ char *gb_etag_session(const struct gb_session_view *view, char *out) {
     return out;
 }
 
+char *gb_etag_event(const struct gb_event_view *view, char *out) {
+    snprintf(out, GB_ETAG_SIZE, "e%" PRId64 ".%" PRIx64 ".%" PRIu64 "-%d", view->id, (uint64_t)view->created_at_us,
+             view->records, view->done);
+    return out;
+}
+
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 /* Joins the values of all lines of the header by commas. *ret: NULL if the header is absent. */

@@ -32,7 +32,9 @@ int gb_core_stream_use_locked(struct gb_session *session, const struct gb_name *
 struct gb_event_mark {
     atomic_uint refs;
     struct gb_core *core;
-    struct gb_ev *evs[]; /* of each device; NULL: nothing was queued there */
+    atomic_bool announced; /* gb_event_announce has begun */
+    int awaited;           /* the device whose end it waits for */
+    struct gb_ev *evs[];   /* of each device; NULL: nothing was queued there */
 };
 
 struct gb_core_event {
@@ -40,9 +42,15 @@ struct gb_core_event {
     int64_t id;
     struct gb_name name;
     int64_t created_at_us;
-    struct gb_name stream;      /* the session's lock, for these two: of the last record */
+    struct gb_name stream;      /* the session's lock, for these three: of the last record */
     struct gb_event_mark *mark; /* NULL: none */
+    uint64_t records;
 };
+
+/* The event of that name as it is, but for done, and the mark of its last record with a reference; *ret_mark is NULL if
+ * it was never recorded. Takes the session's lock. EVENT_NOT_FOUND. */
+int gb_event_mark_get(struct gb_session *session, const struct gb_name *name, struct gb_event_view *ret,
+                      struct gb_event_mark **ret_mark, struct gb_error *err);
 
 /* NULL is accepted, in both. */
 void gb_event_mark_unref(struct gb_event_mark *mark);

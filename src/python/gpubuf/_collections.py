@@ -195,6 +195,12 @@ class Events(Asker):
         """Lets a stream wait for it, on the device; does not wait itself."""
         return cast(Event, self._post(self._below("events", name, "wait"), given(stream=stream)))
 
+    def sync(self, name: str, *, wait: Optional[float] = None) -> Event:
+        """Waits until the work that it was last recorded behind is done; TimedOut after wait seconds (default 30, at
+        most 60)."""
+        path = self._below("events", name, "sync")
+        return cast(Event, self._post(path, headers=conditions(wait=wait), patience=wait or 30))
+
 
 class Devices(Asker):
     """GPUs, by index or UUID."""
