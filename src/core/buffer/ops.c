@@ -563,10 +563,15 @@ static int look_at_sync_locked(struct gb_session *s, struct side_write *sw, stru
     return 0;
 }
 
+/* Memory of another process takes none of ours. */
+static uint64_t charged(const struct gb_content *content) {
+    return content->owner ? 0 : content->bytes;
+}
+
 /* What can never succeed is refused before the old memory is freed, whose bytes count no more then. */
 static int check_growth_locked(struct gb_session *s, const struct side_write *sw, const struct gb_content *old,
                                struct gb_error *err) {
-    uint64_t more = sw->write->capacity - old->bytes;
+    uint64_t more = sw->write->capacity - charged(old);
     int r = gb_device_write_check_locked(s, &sw->params, sw->write, err);
 
     if (r == 0)
@@ -592,12 +597,6 @@ static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, s
         return 0;
     if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
-    if (c && c->owner)
-        return gb_error_set(
-            err, GB_ERR_ADOPTED,
-            "the %s side of \"%s\" is memory of another process, %llu bytes, and does not grow: release "
-            "that side first",
-            sw->side == GB_SIDE_HOST ? "host" : "device", b->name, (unsigned long long)c->bytes);
     gb_buffer_copy_locked(b, &w->source_rec);
     sw->stale = c && !gb_side_current(b->rec.head, sw->side) ? c : NULL;
     if (sw->stale)
@@ -605,7 +604,7 @@ static int look_at_reserve_locked(struct gb_session *s, struct side_write *sw, s
     if (!c)
         return 0;
     w->bytes = b->rec.bytes;
-    w->kept = c->bytes;
+    w->kept = charged(c);
     w->source = gb_content_ref(c);
     return 0;
 }
@@ -667,6 +666,7 @@ struct release_op {
     struct gb_buffer_op base; /* first */
     bool side[GB_SIDES];
     const struct gb_content *only; /* the memory that is released, of a side without current bytes; NULL: whatever */
+    bool drops;                    /* the side may have the only current bytes */
     struct gb_content *gone;
 };
 
@@ -681,8 +681,14 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     enum gb_mirror_action action = side == GB_SIDE_HOST ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
-    if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0 ||
-        gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
+    if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0)
+        return -1;
+    move = gb_mirror_move(b->rec.head, all ? GB_MIRROR_RELEASE_ALL : action);
+    if (op->drops && move.step == GB_MIRROR_REFUSED) {
+        all = true;
+        move = gb_mirror_move(b->rec.head, GB_MIRROR_RELEASE_ALL);
+    }
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
         (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_guard_check_unsealed_locked(b, err) < 0))
         return -1;
     if (op->only && (b->sides[side] != op->only || gb_side_current(b->rec.head, side)))
@@ -690,7 +696,6 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     if (b->rec.state == GB_BUFFER_PARTIAL && !all)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again, or release both sides");
-    move = gb_mirror_move(b->rec.head, all ? GB_MIRROR_RELEASE_ALL : action);
     if (move.step == GB_MIRROR_REFUSED)
         return gb_error_set(err, GB_ERR_BUFFER_SIDE_CURRENT,
                             "only the %s side has the buffer's bytes: sync the other first, or release both",
@@ -737,30 +742,44 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop_list(op->gone, finish_sync, op);
 }
 
-static void release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
-                    const struct gb_content *only, const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+/* NULL: the call has ended. */
+static struct release_op *release_new(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                                      const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct release_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
-    struct gb_error err = GB_ERROR_INIT;
 
     if (!op)
-        return;
-    if (!host && !device) {
-        gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "no side is named: there are host, device and all");
-        gb_buffer_op_end(&op->base, &err);
-        return;
-    }
+        return NULL;
     op->side[GB_SIDE_HOST] = host;
     op->side[GB_SIDE_DEVICE] = device;
-    op->only = only;
     op->base.transaction.validate_locked = validate_locked;
     op->base.transaction.publish_locked = publish_locked;
     op->base.transaction.end = end;
-    gb_transaction_start(&op->base.transaction);
+    return op;
 }
 
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    release(core, at, host, device, NULL, check, call);
+    struct release_op *op = release_new(core, at, host, device, check, call);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!op)
+        return;
+    if (host || device) {
+        gb_transaction_start(&op->base.transaction);
+        return;
+    }
+    gb_error_set(&err, GB_ERR_INVALID_ARGUMENT, "no side is named: there are host, device and all");
+    gb_buffer_op_end(&op->base, &err);
+}
+
+void gb_buffer_mirror_drop(struct gb_core *core, const struct gb_locator *at, enum gb_side side,
+                           const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct release_op *op = release_new(core, at, side == GB_SIDE_HOST, side == GB_SIDE_DEVICE, check, call);
+
+    if (!op)
+        return;
+    op->drops = true;
+    gb_transaction_start(&op->base.transaction);
 }
 
 /* --- reserve ------------------------------------------------------------------------------------------------------ */
@@ -797,6 +816,7 @@ static void free_first(struct gb_core *core, struct side_write *sw) {
     const struct gb_locator at = {sw->params.buffer.session, sw->params.buffer.name};
     struct growth *g = calloc(1, sizeof(*g));
     struct gb_error err = GB_ERROR_INIT;
+    struct release_op *op;
 
     if (g)
         g->freeing = gb_call_new(sizeof(*g->freeing), freed, g);
@@ -809,8 +829,11 @@ static void free_first(struct gb_core *core, struct side_write *sw) {
     g->core = core;
     g->sw = *sw;
     g->bytes = sw->stale->bytes;
-    release(core, &at, sw->side == GB_SIDE_HOST, sw->side == GB_SIDE_DEVICE, sw->stale, &g->sw.params.check,
-            g->freeing);
+    op = release_new(core, &at, sw->side == GB_SIDE_HOST, sw->side == GB_SIDE_DEVICE, &sw->params.check, g->freeing);
+    if (!op)
+        return;
+    op->only = sw->stale;
+    gb_transaction_start(&op->base.transaction);
 }
 
 void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,

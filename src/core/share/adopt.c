@@ -433,7 +433,10 @@ static int check(struct gb_core *core, const struct gb_adopt_params *p, struct g
                                 ? "the host side is host memory: it is adopted by the way memfd"
                                 : "the device side is memory of a GPU, and the way memfd brings host memory");
     if (what->bytes == 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an adopted buffer has at least one byte");
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "an adopted buffer has at least one byte; with a 'side', 0 bytes take the memory of that side of a "
+            "mirrored buffer away");
     if (what->offset % GB_ADOPT_ALIGN != 0 || what->offset > INT64_MAX)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the offset %llu is no multiple of %d",
                             (unsigned long long)what->offset, GB_ADOPT_ALIGN);

@@ -596,7 +596,8 @@ in_place=True if in_place else None)}
                 source's own.
             handle: with way="pool", the 64 bytes of cudaMemPoolExportPointer; offset counts from that pointer.
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
-            side: host or device: the memory is that side of a mirrored buffer, which may exist.
+            side: host or device: the memory is that side of a mirrored buffer, which may exist. An array without
+                elements takes the side's memory away.
         """
         offer = offer_of(source, given(dtype=given_name(dtype), shape=None if shape is None else shape_list(shape),
                                        bytes=nbytes, offset=offset, way=way, map_bytes=map_bytes, device=device,
