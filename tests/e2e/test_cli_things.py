@@ -31,6 +31,8 @@ def test_pools_are_shaped_at_creation_and_later(cli, daemon, session):
     assert reuse(cli.json("pools", "set", "p", "--reuse", "all")[0]) == (True, True, True)
     assert cli.json("pools", "set", "p", "--release-threshold", "unlimited")[0]["release_threshold_bytes"] is None
     cli("pools", "set", "p", "--release-threshold", "2M").expect()
+    assert cli.json("pools", "set", "p", "--release-threshold", (1 << 64) - 1)[0]["release_threshold_bytes"] is None
+    cli("pools", "set", "p", "--release-threshold", "2M").expect()
     assert "unlimited" in cli("pools", "set", "p", "--release-threshold", "much").expect(USAGE).err
     kept = daemon.ask("GET", f"/v1/sessions/{session}/pools/p").expect(200).json()
     assert reuse(kept) == (True, True, True) and kept["release_threshold_bytes"] == 2 << 20

@@ -52,6 +52,7 @@ def test_without_tokens_a_local_client_shapes_the_default_pool(start):
     (("--default-pool-threshold", "3M"), (3 * MIB, [True, True, True])),
     (("--default-pool-threshold", "0", "--default-pool-reuse", "none"), (0, [False, False, False])),
     (("--default-pool-threshold", "none", "--default-pool-reuse", "all"), (None, [True, True, True])),
+    (("--default-pool-threshold", "18446744073709551615"), (None, [True, True, True])),
     (("--default-pool-threshold", "unlimited", "--default-pool-reuse", "internal,event"), (None, [True, False, True]))])
 def test_options_shape_them_from_the_start(start, simulated, options, wanted):
     s = Session(start(*options, spec=simulated("devices=2,bytes=64M")))

@@ -190,6 +190,8 @@ def test_pools(c):
     assert {"default"} <= {p["name"] for p in c.pools.list()}
     made = c.pools.create("p", max_bytes=64 << 20, release_threshold_bytes=0, reuse={"allow_opportunistic": False})
     assert made["max_bytes"] and made["reuse"]["allow_opportunistic"] is False
+    assert c.pools.update("p", release_threshold_bytes=2 ** 64 - 1)["release_threshold_bytes"] is None
+    c.pools.update("p", release_threshold_bytes=0)
     c.put("x", payload(1000), pool="p")
     assert c.info("x")["pool"] == "p" and c.pools.get("p")["buffers"] == 1
     assert c.sessions.update(pool="p")["pool"] == "p" and c.sessions.update(pool="default")["pool"] == "default"

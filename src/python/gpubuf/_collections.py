@@ -101,7 +101,8 @@ class Pools(Asker):
     def create(self, name: str, *, device: Union[int, str, None] = None, max_bytes: Optional[int] = None,
                release_threshold_bytes: Optional[int] = None, reuse: Optional[ReuseGiven] = None,
                exportable: Optional[bool] = None) -> Pool:
-        """Makes a pool. exportable: its buffers can be mapped by other processes."""
+        """Makes a pool. release_threshold_bytes: 2**64 - 1 keeps all memory, as without. exportable: its buffers can
+        be mapped by other processes."""
         body = given(name=name, device=device, max_bytes=max_bytes, release_threshold_bytes=release_threshold_bytes,
                      reuse=reuse, exportable=exportable)
         return cast(Pool, self._post(self._below("pools"), body))
