@@ -149,6 +149,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
     pool = gb_kind_pool_locked(s, &op->params, err);
     if (!pool || gb_kind_check_source(op->params.kind, pool, err) < 0 ||
         gb_core_offers(pool->device, op->params.kind, err) < 0 ||
+        (op->params.mirrored && gb_kind_check_mirrored(pool->device, op->params.kind, err) < 0) ||
         gb_transaction_reserve_locked(&op->base.transaction, err) < 0)
         return -1;
     op->pool = gb_core_pool_ref(pool);
@@ -172,9 +173,6 @@ static int create_start(struct buffer_op *op, unsigned wait_ms, struct gb_error 
     op->params.kind = gb_kind_choose(s->core, &op->params);
     if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
         return -1;
-    if (op->params.mirrored && op->params.kind != GB_KIND_DEVICE)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
-                            gb_kind_name(op->params.kind));
     pthread_mutex_lock(&s->lock);
     r = create_reserve_locked(op, err);
     pthread_mutex_unlock(&s->lock);

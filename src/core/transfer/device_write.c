@@ -187,7 +187,8 @@ static int validate_sync_locked(struct gb_transaction *transaction, struct gb_bu
         rec->head = p->head;
     if (u->content->owner)
         rec->has_crc32c = false; /* its owner may write at any time */
-    rec->pool = p->pool_name;    /* another one if the buffer's was removed */
+    rec->kind = gb_core_usual_kind(u->t.device);
+    rec->pool = p->pool_name; /* another one if the buffer's was removed */
     rec->version++;
     rec->updated_at_us = gb_wall_us();
     return 0;

@@ -607,8 +607,9 @@ static void read_target(const struct gb_arrival *arrival, const json_t *record, 
     struct gb_device_rec rec;
 
     to->kind = GB_KIND_DEVICE;
-    to->has_kind = gb_kind_parse(kind, strlen(kind), &to->kind, NULL) == 0 && to->kind != GB_KIND_DEVICE;
     to->has_mirrored = to->mirrored = json_is_true(json_object_get(record, "mirrored"));
+    if (!to->mirrored) /* else this node's device decides */
+        to->has_kind = gb_kind_parse(kind, strlen(kind), &to->kind, NULL) == 0 && to->kind != GB_KIND_DEVICE;
     to->has_device = json_is_integer(device) && json_integer_value(device) >= 0 &&
                      json_integer_value(device) < INT32_MAX &&
                      gb_device_get(arrival->config.core, (int)json_integer_value(device), &rec, NULL) == 0;
