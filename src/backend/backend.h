@@ -126,7 +126,7 @@ struct gb_backend {
 /* Opens what spec names:
  *   auto                       cuda if a device answers, else host; the reason goes to ret_note
  *   cuda                       every visible GPU
- *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory),
+ *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of gb_memory_there),
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
  *                              reaches managed memory only while it is attached to it, as on the older devices;
  *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
@@ -165,7 +165,8 @@ static inline int gb_backend_device_count(struct gb_backend *be) {
     return be->ops->device_count(be);
 }
 
-/* Properties of device [0, count). free_bytes is read again each time. */
+/* Properties of device [0, count). free_bytes is read again each time. If the device shares the CPU's memory, it is at
+ * most what the kernel has available and what the process's control groups have left. */
 static inline int gb_backend_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret,
                                         struct gb_error *err) {
     return be->ops->device_get(be, device, ret, err);
@@ -397,7 +398,8 @@ static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern
 
 /* Allocates memory of a kind that is not from a pool, for this device; contents undefined, alignment at least 256.
  * Blocks: pinning takes 0.4 s a GiB, and the call may wait for the device. Managed memory is attached to the device at
- * first. Errors: INVALID_ARGUMENT for kind DEVICE; UNSUPPORTED with the reason for a kind that the device lacks. */
+ * first. Errors: OUT_OF_MEMORY also if the machine or a control group has too little left, where the kernel would kill
+ * the process; INVALID_ARGUMENT for kind DEVICE; UNSUPPORTED with the reason for a kind that the device lacks. */
 static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                                     struct gb_error *err) {
     return be->ops->kind_alloc(be, device, kind, bytes, ret, err);

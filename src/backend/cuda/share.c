@@ -609,6 +609,7 @@ static int import_host(struct cuda_backend *be, const struct gb_import *what, st
     kept = gb_host_ranges_reserve(&be->foreign) == 0;
     if (kept)
         gb_host_ranges_put(&be->foreign, segment);
+    atomic_fetch_add(&be->others_bytes, kept ? segment->bytes : 0);
     pthread_mutex_unlock(&be->imports_lock);
     if (!kept) {
         if (segment->kind == GB_KIND_PINNED)
@@ -626,8 +627,10 @@ static int end_host(struct cuda_backend *be, const struct gb_location *place, st
 
     pthread_mutex_lock(&be->imports_lock);
     segment = gb_host_ranges_find(&be->foreign, place->ptr);
-    if (segment)
+    if (segment) {
         gb_host_ranges_take(&be->foreign, segment);
+        atomic_fetch_sub(&be->others_bytes, segment->bytes);
+    }
     pthread_mutex_unlock(&be->imports_lock);
     if (!segment)
         return gb_error_set(err, GB_ERR_DEVICE_ERROR, "%p was not imported, or has ended already", place->ptr);

@@ -35,6 +35,41 @@ int gb_host_no_memory(struct gb_error *err, const char *call) {
     return gb_error_set(err, GB_ERR_INTERNAL, "%s: the daemon itself is out of memory", call);
 }
 
+/* --- what the machine has left ------------------------------------------------------------------------------------ */
+
+static uint64_t given_locked(const struct gb_host *host) {
+    uint64_t bytes = host->own_bytes + host->pin_bytes;
+    int device;
+
+    for (device = 0; device < host->device_count; device++)
+        bytes += host->devices[device].reserved_bytes;
+    return bytes;
+}
+
+void gb_host_left_read(struct gb_host *host) {
+    uint64_t foreign;
+    uint64_t given;
+
+    pthread_mutex_lock(&host->lock);
+    given = given_locked(host);
+    foreign = host->foreign_bytes;
+    pthread_mutex_unlock(&host->lock);
+    gb_memory_budget_read(&host->budget, given, foreign);
+}
+
+uint64_t gb_host_left_locked(const struct gb_host *host) {
+    return gb_memory_budget_left(&host->budget, given_locked(host));
+}
+
+int gb_host_left_refuse(struct gb_host *host, uint64_t left, uint64_t bytes, const char *call, struct gb_error *err) {
+    uint64_t all = atomic_load(&host->budget.bytes);
+
+    gb_error_numbers(err, all, all > left ? all - left : 0, bytes);
+    return gb_host_error(err, GB_HOST_NO_MEMORY, call,
+                         "%llu bytes do not fit: the machine, or the control group of the daemon, has %llu left",
+                         (unsigned long long)bytes, (unsigned long long)left);
+}
+
 /* --- devices ------------------------------------------------------------------------------------------------------ */
 
 bool gb_host_device_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
@@ -105,6 +140,7 @@ static void write_capabilities(const struct gb_host *host, struct gb_device_rec 
 int gb_host_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_device_rec rec = {.index = device};
+    uint64_t left;
     int kind;
 
     if (!gb_host_device_ok(host, device, "cudaGetDeviceProperties", err))
@@ -114,9 +150,12 @@ int gb_host_device_get(struct gb_backend *be, int device, struct gb_device_rec *
     rec.integrated = !host->discrete || host->integrated;
     rec.cpu_access = !host->discrete;
     rec.total_bytes = host->devices[device].total_bytes;
+    gb_host_left_read(host);
     pthread_mutex_lock(&host->lock);
     rec.free_bytes = rec.total_bytes - host->devices[device].reserved_bytes;
+    left = gb_host_left_locked(host);
     pthread_mutex_unlock(&host->lock);
+    rec.free_bytes = left < rec.free_bytes ? left : rec.free_bytes;
     write_capabilities(host, &rec);
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
         rec.kind_cpu[kind] = !host->discrete || !gb_kind_of_device((enum gb_kind)kind) || kind == GB_KIND_MANAGED;

@@ -38,16 +38,19 @@ static int reserve(struct gb_host *host, int device, enum gb_kind kind, uint64_t
     uint64_t *used = spent(host, device, kind);
     uint64_t limit = used == &host->own_bytes ? host->machine_bytes : host->devices[device].total_bytes;
     uint64_t before;
-    bool fits;
+    uint64_t left;
 
+    gb_host_left_read(host);
     pthread_mutex_lock(&host->lock);
     before = *used;
-    fits = bytes <= limit - before;
-    if (fits)
+    left = gb_host_left_locked(host);
+    if (bytes <= limit - before && bytes <= left)
         *used += bytes;
     pthread_mutex_unlock(&host->lock);
-    if (fits)
+    if (bytes <= limit - before && bytes <= left)
         return 0;
+    if (bytes <= limit - before)
+        return gb_host_left_refuse(host, left, bytes, alloc_calls[kind], err);
     gb_error_numbers(err, limit, before, bytes);
     return gb_host_error(err, GB_HOST_NO_MEMORY, alloc_calls[kind], "%llu bytes do not fit: %llu of %llu are in use",
                          (unsigned long long)bytes, (unsigned long long)before, (unsigned long long)limit);
@@ -347,6 +350,7 @@ int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct g
     kept = gb_host_ranges_reserve(&host->spans) == 0;
     if (kept)
         gb_host_ranges_put(&host->spans, segment);
+    host->foreign_bytes += kept ? segment->bytes : 0;
     pthread_mutex_unlock(&host->lock);
     if (!kept) {
         gb_host_segment_unmap(segment);
@@ -362,10 +366,12 @@ int gb_host_import_end(struct gb_backend *be, const struct gb_location *place, s
 
     pthread_mutex_lock(&host->lock);
     segment = gb_host_ranges_find(&host->spans, place->ptr);
-    if (segment && segment->foreign)
+    if (segment && segment->foreign) {
         gb_host_ranges_take(&host->spans, segment);
-    else
+        host->foreign_bytes -= segment->bytes;
+    } else {
         segment = NULL;
+    }
     pthread_mutex_unlock(&host->lock);
     if (!segment)
         return gb_host_error(err, GB_HOST_INVALID_VALUE, "munmap", "%p was not imported, or has ended already",
