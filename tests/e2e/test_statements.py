@@ -148,6 +148,15 @@ def test_r14_a_value_goes_from_pageable_to_device_to_pinned_memory(daemon, s):
 # --- M: host and device memory in one -----------------------------------------------------------------------------
 
 
+def test_m2_a_device_is_checked_and_no_word_stands_for_the_current_one(s):
+    uuid = s.get("/v1/devices/0")["uuid"]
+    for name, device in (("a", {}), ("b", {"device": 0}), ("c", {"device": uuid})):
+        assert s.buffer(name, bytes=100, **device)["device"] == {"index": 0, "uuid": uuid}
+    s.ask("POST", "buffers", {"name": "d", "bytes": 100, "device": 99}).problem(404, "device_not_found")
+    p = s.ask("POST", "buffers", {"name": "d", "bytes": 100, "device": -1}).problem(400, "invalid_argument")
+    assert "without it the device is 0" in p["detail"]
+
+
 @pytest.mark.parametrize("side", ["device", "host"])
 def test_m6_m7_m13_memory_grows_and_never_shrinks(s, side):
     s.buffer("m", bytes=1000, mirrored=True)

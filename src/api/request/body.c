@@ -490,6 +490,11 @@ int gb_device_field(const struct gb_api *api, const json_t *object, const char *
     if (value && !json_is_number(value))
         return gb_error_set(err, GB_ERR_WRONG_TYPE,
                             "the field '%s' must be a device: its index, or its UUID as a string", key);
+    if (json_is_integer(value) && json_integer_value(value) < 0)
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "the field '%s' must not be negative, and is %lld; without it the device is 0, or that of the pool", key,
+            (long long)json_integer_value(value));
     switch (gb_json_u64(object, key, &index, err)) {
     case 0:
         return 0;
