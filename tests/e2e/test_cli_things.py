@@ -89,6 +89,7 @@ def test_the_pool_that_a_session_uses(cli, session):
     cli("pools", "add", "p").expect()
     assert cli.json("sessions", "set", session, "--pool", "p")[0]["pool"] == "p"
     assert cli.json("create", "x", "--bytes", 16)["pool"] == "p"
+    assert cli.json("sessions", "set", session, "--pool", "p")[0]["current_pools"][0] == "p"
     assert cli.json("sessions", "set", session, "--pool", "default")[0]["pool"] == "default"
     assert cli.json("create", "y", "--bytes", 16)["pool"] == "default"
     cli("sessions", "set", session, "--pool", "nope").expect(NOT_FOUND)
@@ -105,11 +106,14 @@ def test_the_list_of_sessions_shows_pools_where_there_are_some(start):
     assert {row["NAME"]: row["POOL"] for row in cli("sessions").expect().table()} == {"default": "p", "t": "default"}
 
 
-def test_a_device_s_own_pool_is_no_current_one(simulated, start):
+def test_a_device_s_own_pool_undoes_that_device_s(simulated, start):
     cli = Cli(start(spec=simulated("bytes=64M,devices=2")).url(""))
-    said = cli("sessions", "set", "default", "--pool", "default.1").expect(FAILED).err
-    assert '"default"' in said and "null" not in said, said
-    cli("sessions", "set", "default", "--pool", "default").expect()
+    cli("pools", "add", "p").expect()
+    cli("pools", "add", "q", "--device", 1).expect()
+    for pool, current in (("p", ["p", "default.1"]), ("q", ["p", "q"]), ("default.1", ["p", "default.1"]),
+                          ("q", ["p", "q"]), ("default", ["default", "q"])):
+        assert cli.json("sessions", "set", "default", "--pool", pool)[0]["current_pools"] == current
+    assert cli("sessions").expect().table()[0]["POOL"] == "q"
 
 
 @pytest.mark.parametrize("command, about", [

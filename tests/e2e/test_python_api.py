@@ -194,6 +194,7 @@ def test_pools(c):
     c.pools.update("p", release_threshold_bytes=0)
     c.put("x", payload(1000), pool="p")
     assert c.info("x")["pool"] == "p" and c.pools.get("p")["buffers"] == 1
+    assert c.sessions.update(pool="p")["current_pools"][0] == "p"
     assert c.sessions.update(pool="p")["pool"] == "p" and c.sessions.update(pool="default")["pool"] == "default"
     assert c.pools.get("p")["growths"] == 1 and c.pools.get("p")["reuses"] == 0
     assert c.pools.update("p", reuse={"allow_opportunistic": True})["reuse"]["allow_opportunistic"]

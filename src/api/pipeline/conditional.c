@@ -82,9 +82,9 @@ char *gb_etag_session(const struct gb_session_view *view, char *out) {
     int n = snprintf(out, GB_ETAG_SIZE, "s%" PRId64 ".%" PRId64 "-%" PRIu64 "-%" PRIu64, view->rec.id,
                      view->rec.version, view->used_bytes, view->buffers);
 
-    /* The end of its current pool changes the session, and not its record. */
-    if (view->pool_id > 0)
-        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-p%" PRId64, view->pool_id);
+    /* The end of a current pool changes the session, and not its record. */
+    if (view->pools_mark > 0)
+        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-p%" PRIx64, view->pools_mark);
     return out;
 }
 

@@ -22,6 +22,10 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
 /* [now] Reads a session. *ret holds a reference, which gb_session_rec_done(&ret->rec) drops. Errors:
  * SESSION_NOT_FOUND. */
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
+/* [now] Visits the current pool of each device in turn: the session's, else the device's own; NULL: the device has no
+ * pools. Of a session that is gone: the devices' own. visit is called under a lock: it calls nothing of the core. */
+void gb_session_current_pools(struct gb_core *core, int64_t session,
+                              void (*visit)(void *arg, const struct gb_name *pool), void *arg);
 /* Changes a session. A quota may be lowered below the present use; it then stops new allocations. Result:
  * call->session. */
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,

@@ -53,9 +53,9 @@ class Sessions(Asker):
                quota: Optional[QuotaGiven] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
                durability: Optional[str] = None, spill: Optional[str] = None, priority: Optional[int] = None,
                replicas: Optional[int] = None, if_match: Optional[str] = None) -> Session:
-        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none.
-        durability, spill: of buffers that are made from now on without one. replicas: nodes that are to have copies of
-        the sealed buffers."""
+        """Changes the given settings; a label of None is removed. pool: the current pool of its device from now on;
+        "default", "default.1": that device's own again. durability, spill: of buffers that are made from now on without
+        one. replicas: nodes that are to have copies of the sealed buffers."""
         body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability, spill=spill,
                      priority=priority, replicas=replicas)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
