@@ -231,6 +231,21 @@ def test_a_side_without_current_bytes_frees_first(small):
     assert said[1:3] == [f"device side: 0 bytes, {40 * MIB} before", f"device side: {60 * MIB} bytes, 0 before"]
 
 
+@pytest.mark.parametrize("stream", ["a", "default"])
+def test_a_growth_in_a_pool_whose_stream_is_busy(s, stream):
+    """The free is behind the work of the stream that the memory was allocated on."""
+    reuse = {"follow_event_dependencies": False, "allow_opportunistic": False, "allow_internal_dependencies": False}
+    s.post("pools", {"name": "p", "max_bytes": 64 * MIB, "reuse": reuse}, 201)
+    s.post("streams", {"name": "a"}, 201)
+    s.buffer("m", bytes=SIZE, mirrored=True, pool="p")
+    reserve(s, 40 * MIB, "device", stream="a")
+    s.post("streams/a/hold", {"ms": 400})
+    assert reserve(s, 60 * MIB, "device", stream=stream)["sides"]["device"] == side(60 * MIB)
+    s.delete("buffers/m")
+    s.post("streams/a/sync")
+    s.delete("pools/p")
+
+
 def test_a_stale_side_frees_first(small):
     m = small
     m.put("m", A)

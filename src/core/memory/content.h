@@ -66,7 +66,7 @@ struct gb_content {
     bool given;                  /* its bytes do not count in the quota; the session's lock */
     bool promised;               /* its bytes are to be reserved before the device is called; the session's lock */
     bool counted;                /* its free was counted */
-    bool awaited;                /* what follows its end needs its memory: then runs after the free in any case */
+    bool awaited;                /* what follows its end needs its memory: then runs when that is free */
     void (*on_freed)(void *arg); /* called once the memory was given back, without locks; NULL: no call */
     void *owner; /* the owner of memory of another process, on_freed's argument; NULL: the daemon's own memory */
     struct gb_ev
@@ -80,7 +80,8 @@ struct gb_content {
     bool tainted;                  /* a pin for writing was ended by others; its process may still write */
     struct gb_last_transfer *last; /* NULL: no large transfer yet */
     struct gb_content *next;       /* in a list of those to be dropped */
-    struct gb_ev *used;            /* kinds that are not from a pool: recorded after the last use */
+    struct gb_ev *used; /* kinds that are not from a pool: recorded after the last use; of an awaited pool's memory:
+                         * after the free */
     struct gb_task task;
     void (*then)(void *arg);
     void *then_arg;

@@ -296,24 +296,26 @@ START_TEST(a_stale_side_that_is_read) {
 }
 END_TEST
 
-/* Page-locked memory is freed behind the work of its stream, and only then the new memory is asked for. */
+/* Memory is freed behind the work of its stream, and only then the new memory is asked for. */
 START_TEST(a_growth_waits_for_the_free) {
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_upload_params p = core_mirrored(BYTES);
     struct gb_session_params limits = core_session_params("default");
     struct gb_locator m = core_at("default", "m");
-    struct gb_mirror_reserve what = {.host = true, .bytes = 5 * MIB, .stream = {"default"}};
+    bool host = _i >= SPECS;
+    uint64_t more = host ? 5 * MIB : 12 * MIB;
+    struct gb_mirror_reserve what = {.host = host, .bytes = more, .stream = {"default"}};
     struct core_gate gate;
     struct core_result r;
     struct core_call c;
 
-    core_fixture_init(&f, specs[_i]);
+    core_fixture_init(&f, specs[_i % SPECS]);
     limits.has_quota_pinned_bytes = true;
     limits.quota.pinned_bytes = 6 * MIB;
     gb_assert_ok(core_session_patch(f.core, "default", &limits, &err), err);
     gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
-    reserve(&f, true, 4 * MIB, &r);
+    reserve(&f, host, host ? 4 * MIB : 10 * MIB, &r);
     core_gate_close(&gate, &f, "default");
     core_call_begin(&c);
     gb_buffer_mirror_reserve(f.core, &m, &what, NULL, c.call.buffer);
@@ -321,8 +323,8 @@ START_TEST(a_growth_waits_for_the_free) {
     ck_assert(!core_call_over(&c));
     core_gate_open(&gate);
     gb_assert_ok(core_result_end(&c, &r, &err), err);
-    expect_sides(&r.rec, 5 * MIB, 0);
-    until_charged(&f, 5 * MIB, 5 * MIB);
+    expect_sides(&r.rec, host ? more : 0, host ? 0 : more);
+    until_charged(&f, more, host ? more : 0);
     done(&f);
 }
 END_TEST
@@ -411,6 +413,50 @@ START_TEST(a_failure_changes_nothing) {
 }
 END_TEST
 
+/* Whether the growth of a side without current bytes failed. The side then has its old memory, or none. */
+static bool try_growth(const char *op, bool host, unsigned n) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct gb_buffer_rec after;
+    struct core_result r;
+    char spec[128];
+    uint64_t bytes;
+    bool failed;
+
+    snprintf(spec, sizeof(spec), "fault:%s@%u=cudaErrorInvalidValue:host:discrete,bytes=16M", op, n);
+    core_fixture_init(&f, spec);
+    if (core_create(f.core, &p.buffer, &r, &err) < 0 ||
+        core_reserve(f.core, "default", "m", host, BYTES, &r, &err) < 0) { /* it came too early */
+        (void)core_buffer_delete(f.core, "default", "m", NULL);
+        core_until_idle(&f);
+        core_fixture_done(&f);
+        return false;
+    }
+    failed = core_reserve(f.core, "default", "m", host, MORE, &r, &err) < 0;
+    after = look(&f);
+    bytes = after.sides[host ? GB_SIDE_HOST : GB_SIDE_DEVICE].bytes;
+    ck_assert_msg(failed ? bytes == 0 || bytes == BYTES : bytes == MORE, "%s@%u: %llu bytes", op, n,
+                  (unsigned long long)bytes);
+    ck_assert(!failed || (bytes == 0) == (strstr(err.detail, "the side is empty") != NULL));
+    reserve(&f, host, MORE, &r);
+    done(&f);
+    return failed;
+}
+
+START_TEST(a_fault_while_memory_without_current_bytes_grows) {
+    static const char *const ops[] = {"event_record", "event_query", "watch", "free", "alloc", "fill"};
+    static const char *const host_ops[] = {"event_record", "event_query", "watch",
+                                           "kind_free",    "kind_alloc",  "place_fill"};
+    unsigned n;
+
+    for (n = 1; n <= 8; n++) {
+        (void)try_growth(ops[_i], false, n);
+        (void)try_growth(host_ops[_i], true, n);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_mirror_reserve");
 
@@ -421,8 +467,9 @@ int main(void) {
     gb_test_add_loop(suite, "mapped", a_mapped_side_does_not_grow, 60, SPECS);
     gb_test_add_loop(suite, "free", a_side_without_current_bytes_is_freed_first, 60, SPECS);
     gb_test_add_loop(suite, "free", a_stale_side_that_is_read, 60, SPECS);
-    gb_test_add_loop(suite, "free", a_growth_waits_for_the_free, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_growth_waits_for_the_free, 60, 2 * SPECS);
     gb_test_add_loop(suite, "free", a_growth_that_fails_leaves_the_side_empty, 60, 2);
     gb_test_add_loop(suite, "faults", a_failure_changes_nothing, 60, FAULTS);
+    gb_test_add_loop(suite, "faults", a_fault_while_memory_without_current_bytes_grows, 60, 6);
     return gb_test_run(suite);
 }
