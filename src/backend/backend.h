@@ -8,7 +8,8 @@
  * Native errors carry domain, number, name and call: {"cuda", 2, "cudaErrorMemoryAllocation",
  * "cudaMallocFromPoolAsync"}. The host backend reports the errors that CUDA would, under the same names and numbers,
  * with domain "host". Out of memory is OUT_OF_MEMORY. An error after which the device is dead is DEVICE_LOST, and
- * gb_backend_dead() is true from then on. Every other error is DEVICE_ERROR. */
+ * gb_backend_dead() is true from then on. Every other error is DEVICE_ERROR. What is UNSUPPORTED carries the error that
+ * CUDA's call would give, also if that call was not made; not so what is no matter of CUDA's. */
 #ifndef GB_BACKEND_BACKEND_H
 #define GB_BACKEND_BACKEND_H
 
@@ -119,6 +120,7 @@ struct gb_backend_ops {
 /* The first member of every implementation. */
 struct gb_backend {
     const struct gb_backend_ops *ops;
+    const char *domain; /* of native errors: "cuda", "host" */
 };
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
@@ -158,6 +160,11 @@ void gb_backend_close(struct gb_backend *be);
 static inline const char *gb_backend_name(struct gb_backend *be) {
     return be->ops->name;
 }
+
+/* Refuses memory of a kind that a device lacks, without asking it: UNSUPPORTED, with the error that CUDA's call would
+ * give. [any thread, never blocks] Returns -1. */
+int gb_backend_lacks_kind(const struct gb_backend *be, enum gb_kind kind, struct gb_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* --- devices ------------------------------------------------------------------------------------------------------ */
 

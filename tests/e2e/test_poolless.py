@@ -55,6 +55,8 @@ def test_what_needs_a_pool_is_refused_with_the_reason(beside):
     def refused(method, path, body=None):
         problem = beside.ask(method, path, body).problem(501, "unsupported")
         assert WHY in problem["detail"] and '"ipc"' in problem["detail"]
+        assert (problem["cuda"]["name"], problem["cuda"]["code"]) == ("cudaErrorNotSupported", 801)
+        assert problem["cuda"]["call"] == "cudaMallocFromPoolAsync"
 
     refused("PATCH", f"pools/{pool}", {"release_threshold_bytes": 0})
     refused("POST", "buffers", {"name": "x", "bytes": 10, "kind": "device", "device": device})

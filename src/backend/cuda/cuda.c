@@ -237,7 +237,7 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     be = calloc(1, sizeof(*be));
     if (!be)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
-    be->base.ops = &cuda_ops;
+    be->base = (struct gb_backend){.ops = &cuda_ops, .domain = "cuda"};
     gb_mutex_init(&be->dead_lock);
     gb_mutex_init(&be->bounces_lock);
     gb_mutex_init(&be->holds.lock);

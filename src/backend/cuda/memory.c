@@ -466,8 +466,9 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
         return -1;
     rec = &be->devices[device].rec;
     if (rec->kind_missing[kind][0] != '\0')
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind %s: %s", device,
-                            gb_kind_name(kind), rec->kind_missing[kind]);
+        return gb_native_refuse(err, base->domain, GB_NATIVE_NOT_SUPPORTED, gb_native_kind_call(kind),
+                                "device %d has no memory of kind %s: %s", device, gb_kind_name(kind),
+                                rec->kind_missing[kind]);
     /* Checked here, because CUDA reports a size beyond its address space as invalid. */
     if (bytes > most(be, rec, kind))
         return fail_memory(be, device, kind, bytes, cudaErrorMemoryAllocation, err);
@@ -676,18 +677,19 @@ int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_err
                    gb_pool_default_threshold(dev->rec.integrated, dev->rec.total_bytes), err);
 }
 
-static int check_pools(const struct cuda_backend *be, int device, struct gb_error *err) {
+static int check_pools(const struct cuda_backend *be, int device, const char *call, struct gb_error *err) {
     const struct cuda_device *dev = &be->devices[device];
 
     if (dev->has_pools)
         return 0;
-    return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d: %s", device, dev->rec.cap_missing[GB_CAP_MEMORY_POOLS]);
+    return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, call, "device %d: %s", device,
+                            dev->rec.cap_missing[GB_CAP_MEMORY_POOLS]);
 }
 
 int gb_cuda_pool_default(struct gb_backend *base, int device, struct gb_pool **ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
 
-    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, err) < 0)
+    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, "cudaDeviceGetDefaultMemPool", err) < 0)
         return -1;
     *ret = &be->devices[device].default_pool;
     return 0;
@@ -701,11 +703,12 @@ int gb_cuda_pool_create(struct gb_backend *base, int device, const struct gb_poo
     struct gb_pool *pool;
     cudaError_t rc;
 
-    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, err) < 0)
+    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, "cudaMemPoolCreate", err) < 0)
         return -1;
     dev = &be->devices[device];
     if (config->exportable && !dev->exports_fd)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d cannot share pool memory by file descriptor", device);
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, "cudaMemPoolCreate",
+                                "device %d cannot share pool memory by file descriptor", device);
     pool = calloc(1, sizeof(*pool));
     if (!pool)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
@@ -883,8 +886,8 @@ int gb_cuda_pool_access_set(struct gb_backend *base, struct gb_pool *pool, int d
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a pool is always open to its own device, %d", device);
     }
     if (!gb_cuda_reaches(device, pool->device))
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "CUDA finds no way from device %d to the memory of device %d",
-                            device, pool->device);
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_INVALID_DEVICE, "cudaMemPoolSetAccess",
+                                "CUDA finds no way from device %d to the memory of device %d", device, pool->device);
     rc = cudaMemPoolSetAccess(pool->handle, &desc, 1);
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemPoolSetAccess", err);
 }

@@ -190,9 +190,9 @@ int gb_host_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int dev
     if (device == pool->device && access == GB_POOL_ACCESS_NONE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a pool is always open to its own device, %d", device);
     if (device != pool->device && !host->peers)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                            "device %d cannot reach the memory of device %d: the backend was opened with peers=no",
-                            device, pool->device);
+        return gb_native_refuse(err, be->domain, GB_NATIVE_INVALID_DEVICE, "cudaMemPoolSetAccess",
+                                "device %d cannot reach the memory of device %d: the backend was opened with peers=no",
+                                device, pool->device);
     pthread_mutex_lock(&host->lock);
     if (access == GB_POOL_ACCESS_READ_WRITE)
         pool->open_to |= 1u << device;
@@ -370,7 +370,8 @@ int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uin
     if (!pool)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "which pool the memory is from is not said");
     if (!pool->config.exportable)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the pool was not created exportable");
+        return gb_native_refuse(err, host->base.domain, GB_NATIVE_INVALID_VALUE, "cudaMemPoolExportToShareableHandle",
+                                "the pool was not created exportable");
     if (bytes > GB_EXPORT_POOL_MAX_BYTES)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "importers of one allocation of a pool die above %llu bytes",
                             GB_EXPORT_POOL_MAX_BYTES);

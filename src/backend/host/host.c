@@ -281,7 +281,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host = calloc(1, sizeof(*host));
     if (!host)
         return gb_host_no_memory(err, "open");
-    host->base.ops = &host_ops;
+    host->base = (struct gb_backend){.ops = &host_ops, .domain = "host"};
     host->discrete = options.discrete;
     host->peers = options.peers;
     host->managed_attach = options.managed_attach;

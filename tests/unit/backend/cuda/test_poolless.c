@@ -157,6 +157,10 @@ START_TEST(it_opens_and_says_why) {
     gb_assert_fails(gb_pool_default(be, 0, &pool, &err), err, GB_ERR_UNSUPPORTED);
     gb_pool_default(be, 0, &pool, &err);
     ck_assert_ptr_nonnull(strstr(err.detail, "the device has no memory pools"));
+    ck_assert_str_eq(err.native_name, "cudaErrorNotSupported");
+    ck_assert_int_eq(err.native_code, 801);
+    ck_assert_str_eq(err.native_domain, "cuda");
+    ck_assert_str_eq(err.call, "cudaDeviceGetDefaultMemPool");
     err = GB_ERROR_INIT;
     gb_assert_fails(gb_pool_create(be, 0, &config, &pool, &err), err, GB_ERR_UNSUPPORTED);
     gb_backend_close(be);

@@ -174,7 +174,11 @@ START_TEST(devices_apart_do_not_open_pools) {
     gb_assert_ok(gb_peer_get(be, 0, 1, &peer, &err), err);
     ck_assert(!peer.can_access && !peer.native_atomics);
     ck_assert_ptr_nonnull(strstr(peer.why_not, "peers=no"));
-    gb_assert_fails(gb_pool_access_set(be, pool, 1, GB_POOL_ACCESS_READ_WRITE, &err), err, GB_ERR_UNSUPPORTED);
+    ck_assert_int_eq(gb_pool_access_set(be, pool, 1, GB_POOL_ACCESS_READ_WRITE, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_UNSUPPORTED);
+    ck_assert_int_eq(err.native_code, 101);
+    ck_assert_str_eq(err.native_text, "invalid device ordinal");
+    err = GB_ERROR_INIT;
     gb_assert_ok(gb_backend_device_get(be, 0, &rec, &err), err);
     ck_assert_ptr_nonnull(strstr(rec.cap_missing[GB_CAP_PEER_ACCESS], "peers=no"));
     close_all();
