@@ -319,12 +319,13 @@ internal() {
 
 synchronizing() {
     section "Synchronization makes freed memory every stream's"
-    for sync in "$base/streams/a/sync" "$base/sync" /v1/devices/0/sync; do
+    for sync in "$base/streams/a/sync" "$base/sync" /v1/devices/0/sync "$base/events/e/sync"; do
         does "all policies off: freed on a, POST $sync, allocated on b"
         pool p "$(reuse_json none off)"
         buffer x $block p a
         before=$(address x)
         free_it x
+        must POST "$base/events/e/record" '{"stream":"a"}'
         must POST "$sync"
         buffer y $block p b
         check "the same memory" "$(address y)" = "$before"

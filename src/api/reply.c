@@ -163,7 +163,12 @@ static void render_registration(struct gb_json_writer *out, const struct gb_sess
 #define GB_JSON_PUT_durability(out, key, v) gb_json_put_string(out, key, gb_durability_name(v))
 #define GB_JSON_PUT_spill(out, key, v) gb_json_put_string(out, key, gb_spill_name(v))
 
-void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view) {
+static void render_pool_name(void *out, const struct gb_name *pool) {
+    gb_json_put_string(out, NULL, pool ? pool->s : NULL);
+}
+
+void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_api *api,
+                       const struct gb_session_view *view) {
     const struct gb_session_rec *rec = &view->rec;
 
     gb_json_open(out, key, '{');
@@ -178,6 +183,9 @@ void gb_render_session(struct gb_json_writer *out, const char *key, const struct
 #define GB_SESSION_QUOTA_END gb_json_close(out, '}');
 #include "model/session.def"
     gb_json_put_string(out, "pool", view->pool.s);
+    gb_json_open(out, "current_pools", '[');
+    gb_session_current_pools(api->core, rec->id, render_pool_name, out);
+    gb_json_close(out, ']');
     gb_json_put_u64(out, "used_bytes", view->used_bytes);
     gb_json_put_u64(out, "used_pinned_bytes", view->used_pinned_bytes);
     gb_json_put_u64(out, "used_stored_bytes", view->used_stored_bytes);

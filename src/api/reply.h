@@ -15,7 +15,8 @@
 #include "http/http.h"
 #include "model/model.h"
 
-void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_session_view *view);
+void gb_render_session(struct gb_json_writer *out, const char *key, const struct gb_api *api,
+                       const struct gb_session_view *view);
 /* Adds what the directory has of a session besides its owner, as far as it is set: failover, tenant, copies. */
 void gb_render_owned(struct gb_json_writer *out, const struct gb_fleet_session *session);
 void gb_render_buffer(struct gb_json_writer *out, const char *key, const struct gb_api *api, const char *session,

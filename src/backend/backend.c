@@ -2,8 +2,11 @@
  * daemon and the fault decorator open a backend here. */
 #include "backend/backend.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "backend/common.h"
 
 #define GB_BACKEND(name, open)                                                                                         \
     int open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -121,4 +124,14 @@ int gb_backend_prober_start(struct gb_error *err) {
 #undef GB_BACKEND_PROBER
     (void)err;
     return rc;
+}
+
+int gb_backend_lacks_kind(const struct gb_backend *be, enum gb_kind kind, struct gb_error *err, const char *fmt, ...) {
+    char text[sizeof(err->detail)];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return gb_native_refuse(err, be->domain, GB_NATIVE_NOT_SUPPORTED, gb_native_kind_call(kind), "%s", text);
 }

@@ -8,7 +8,8 @@
  * Native errors carry domain, number, name and call: {"cuda", 2, "cudaErrorMemoryAllocation",
  * "cudaMallocFromPoolAsync"}. The host backend reports the errors that CUDA would, under the same names and numbers,
  * with domain "host". Out of memory is OUT_OF_MEMORY. An error after which the device is dead is DEVICE_LOST, and
- * gb_backend_dead() is true from then on. Every other error is DEVICE_ERROR. */
+ * gb_backend_dead() is true from then on. Every other error is DEVICE_ERROR. What is UNSUPPORTED carries the error that
+ * CUDA's call would give, also if that call was not made; not so what is no matter of CUDA's. */
 #ifndef GB_BACKEND_BACKEND_H
 #define GB_BACKEND_BACKEND_H
 
@@ -119,6 +120,7 @@ struct gb_backend_ops {
 /* The first member of every implementation. */
 struct gb_backend {
     const struct gb_backend_ops *ops;
+    const char *domain; /* of native errors: "cuda", "host" */
 };
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
@@ -126,7 +128,7 @@ struct gb_backend {
 /* Opens what spec names:
  *   auto                       cuda if a device answers, else host; the reason goes to ret_note
  *   cuda                       every visible GPU
- *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of the machine's memory),
+ *   host[:key=value,...]       keys: devices=N (1), bytes=SIZE per device (default: half of gb_memory_there),
  *                              peers=yes|no (yes): whether devices reach each other's memory, managed=attach: the CPU
  *                              reaches managed memory only while it is attached to it, as on the older devices;
  *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
@@ -159,13 +161,19 @@ static inline const char *gb_backend_name(struct gb_backend *be) {
     return be->ops->name;
 }
 
+/* Refuses memory of a kind that a device lacks, without asking it: UNSUPPORTED, with the error that CUDA's call would
+ * give. [any thread, never blocks] Returns -1. */
+int gb_backend_lacks_kind(const struct gb_backend *be, enum gb_kind kind, struct gb_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* --- devices ------------------------------------------------------------------------------------------------------ */
 
 static inline int gb_backend_device_count(struct gb_backend *be) {
     return be->ops->device_count(be);
 }
 
-/* Properties of device [0, count). free_bytes is read again each time. */
+/* Properties of device [0, count). free_bytes is read again each time. If the device shares the CPU's memory, it is at
+ * most what the kernel has available and what the process's control groups have left. */
 static inline int gb_backend_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret,
                                         struct gb_error *err) {
     return be->ops->device_get(be, device, ret, err);
@@ -397,7 +405,8 @@ static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern
 
 /* Allocates memory of a kind that is not from a pool, for this device; contents undefined, alignment at least 256.
  * Blocks: pinning takes 0.4 s a GiB, and the call may wait for the device. Managed memory is attached to the device at
- * first. Errors: INVALID_ARGUMENT for kind DEVICE; UNSUPPORTED with the reason for a kind that the device lacks. */
+ * first. Errors: OUT_OF_MEMORY also if the machine or a control group has too little left, where the kernel would kill
+ * the process; INVALID_ARGUMENT for kind DEVICE; UNSUPPORTED with the reason for a kind that the device lacks. */
 static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                                     struct gb_error *err) {
     return be->ops->kind_alloc(be, device, kind, bytes, ret, err);

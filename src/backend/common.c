@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,40 @@ enum gb_code gb_native_code(int number) {
     const struct gb_native *native = gb_native_by_number(number);
 
     return native ? native->code : GB_ERR_DEVICE_ERROR;
+}
+
+int gb_native_refuse(struct gb_error *err, const char *domain, int number, const char *call, const char *fmt, ...) {
+    const struct gb_native *native = gb_native_by_number(number);
+    char text[sizeof(err->detail)];
+    va_list ap;
+
+    if (!err || err->code != GB_OK)
+        return -1;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    gb_error_native_text(err, domain, number, native->name, call, native->text);
+    return gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", text);
+}
+
+const char *gb_native_kind_call(enum gb_kind kind) {
+    static const char *const calls[GB_KIND_COUNT] = {[GB_KIND_DEVICE] = "cudaMallocFromPoolAsync",
+                                                     [GB_KIND_SHARED] = "cuMemCreate",
+                                                     [GB_KIND_MANAGED] = "cudaMallocManaged",
+                                                     [GB_KIND_PINNED] = "cudaHostAlloc",
+                                                     [GB_KIND_PAGEABLE] = "malloc",
+                                                     [GB_KIND_IPC] = "cudaMalloc"};
+
+    return calls[kind];
+}
+
+const char *gb_native_way_call(enum gb_export_way way) {
+    static const char *const calls[GB_EXPORT_WAYS] = {[GB_EXPORT_VMM] = "cuMemExportToShareableHandle",
+                                                      [GB_EXPORT_POOL] = "cudaMemPoolExportPointer",
+                                                      [GB_EXPORT_LEGACY] = "cudaIpcGetMemHandle",
+                                                      [GB_EXPORT_MEMFD] = "memfd_create"};
+
+    return calls[way];
 }
 
 /* --- gate --------------------------------------------------------------------------------------------------------- */

@@ -25,6 +25,17 @@ const struct gb_native *gb_native_by_name(const char *name, size_t len);
 /* The code of an error; DEVICE_ERROR if it is not listed. DEVICE_LOST kills the backend. */
 enum gb_code gb_native_code(int number);
 
+enum { GB_NATIVE_INVALID_VALUE = 1, GB_NATIVE_INVALID_DEVICE = 101, GB_NATIVE_NOT_SUPPORTED = 801 };
+
+/* Sets err to UNSUPPORTED, with the error that CUDA's call would give, by its number; domain: of the backend. For what
+ * is refused without that call. Returns -1. */
+int gb_native_refuse(struct gb_error *err, const char *domain, int number, const char *call, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* CUDA's call that makes memory of that kind, or exports memory in that way. "malloc", "memfd_create": none of it. */
+const char *gb_native_kind_call(enum gb_kind kind);
+const char *gb_native_way_call(enum gb_export_way way);
+
 /* A gate holds up a stream: a host function that waits until the gate is opened. */
 
 struct gb_gate;

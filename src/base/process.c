@@ -119,81 +119,195 @@ static uint64_t read_number(const char *path) {
     return value;
 }
 
-/* The least limit from that group upwards, because each group bounds those below it. */
-static uint64_t least_of(const char *root, const char *tree, char *group, const char *name) {
+/* What the machine or a group bounds: the memory in all, and what of it can be had now. */
+struct bound {
+    uint64_t limit_bytes;
+    uint64_t left_bytes;
+};
+
+static void lower(struct bound *bound, uint64_t limit_bytes, uint64_t left_bytes) {
+    bound->limit_bytes = limit_bytes < bound->limit_bytes ? limit_bytes : bound->limit_bytes;
+    bound->left_bytes = left_bytes < bound->left_bytes ? left_bytes : bound->left_bytes;
+}
+
+/* The names of a version's files, in a group's folder. */
+struct group_files {
+    const char *tree;
+    const char *limit;
+    const char *used;
+    const char *inactive; /* in memory.stat: bytes of files that the kernel drops first */
+};
+
+static const struct group_files version_1 = {"/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                             "total_inactive_file"};
+static const struct group_files version_2 = {"", "memory.max", "memory.current", "inactive_file"};
+
+/* The bytes that the kernel can take back from a group: files that are not in use, and its own caches of them. */
+static uint64_t reclaimable(const char *path, const char *inactive) {
+    FILE *file = fopen(path, "re");
+    uint64_t bytes = 0;
+    char line[LINE_SIZE];
+    uint64_t value;
+    char name[64];
+
+    if (!file)
+        return 0;
+    while (fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "%63s %" SCNu64, name, &value) == 2 &&
+            (strcmp(name, inactive) == 0 || strcmp(name, "slab_reclaimable") == 0))
+            bytes += value;
+    }
+    fclose(file);
+    return bytes;
+}
+
+/* Reads that group and those above it, because each bounds those below it. A limit that the machine does not reach
+ * bounds nothing. */
+static void read_group(const char *root, const struct group_files *files, char *group, struct bound *bound) {
+    const uint64_t machine = bound->limit_bytes;
     char path[2 * LINE_SIZE];
-    uint64_t least = UINT64_MAX;
     char *end;
 
     for (;;) {
+        int n = snprintf(path, sizeof(path) - 64, "%s/sys/fs/cgroup%s%s/", root, files->tree,
+                         strcmp(group, "/") == 0 ? "" : group);
         uint64_t limit;
 
-        snprintf(path, sizeof(path), "%s/sys/fs/cgroup%s%s/%s", root, tree, strcmp(group, "/") == 0 ? "" : group, name);
+        if (n < 0 || (size_t)n >= sizeof(path) - 64)
+            return;
+        strcpy(path + n, files->limit);
         limit = read_number(path);
-        least = limit < least ? limit : least;
+        if (limit < machine) {
+            uint64_t used;
+            uint64_t back;
+
+            strcpy(path + n, files->used);
+            used = read_number(path);
+            strcpy(path + n, "memory.stat");
+            back = reclaimable(path, files->inactive);
+            used = used == UINT64_MAX || used < back ? 0 : used - back;
+            lower(bound, limit, used < limit ? limit - used : 0);
+        }
         end = strrchr(group, '/');
         if (!end)
-            return least;
+            return;
         *end = '\0';
     }
 }
 
 /* A line is "hierarchy:controllers:/group"; version 2 has hierarchy 0 and names no controller. */
-static uint64_t limit_of(const char *root, char *line) {
+static void read_group_line(const char *root, char *line, struct bound *bound) {
     char *controllers = strchr(line, ':');
     char *group = controllers ? strchr(controllers + 1, ':') : NULL;
 
     if (!group)
-        return UINT64_MAX;
+        return;
     *controllers++ = *group++ = '\0';
     group[strcspn(group, "\n")] = '\0';
     if (strcmp(line, "0") == 0 && controllers[0] == '\0')
-        return least_of(root, "", group, "memory.max");
-    if (strcmp(controllers, "memory") == 0)
-        return least_of(root, "/memory", group, "memory.limit_in_bytes");
-    return UINT64_MAX;
+        read_group(root, &version_2, group, bound);
+    else if (strcmp(controllers, "memory") == 0)
+        read_group(root, &version_1, group, bound);
 }
 
-static uint64_t groups_limit(const char *root) {
+static void read_groups(const char *root, struct bound *bound) {
     char line[LINE_SIZE];
-    uint64_t least = UINT64_MAX;
     FILE *file;
 
     snprintf(line, sizeof(line), "%s/proc/self/cgroup", root);
     file = fopen(line, "re");
     if (!file)
-        return UINT64_MAX;
-    while (fgets(line, sizeof(line), file)) {
-        uint64_t limit = limit_of(root, line);
-
-        least = limit < least ? limit : least;
-    }
+        return;
+    while (fgets(line, sizeof(line), file))
+        read_group_line(root, line, bound);
     fclose(file);
-    return least;
 }
 
-static uint64_t machine_memory(const char *root) {
+static void read_machine(const char *root, struct bound *bound) {
     char line[LINE_SIZE];
-    uint64_t kib = 0;
+    uint64_t kib;
     FILE *file;
 
     snprintf(line, sizeof(line), "%s/proc/meminfo", root);
     file = fopen(line, "re");
     if (!file)
-        return 0;
-    while (kib == 0 && fgets(line, sizeof(line), file)) {
-        if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) != 1)
-            kib = 0;
+        return;
+    while (fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) == 1)
+            lower(bound, kib * 1024, UINT64_MAX);
+        else if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) == 1)
+            lower(bound, UINT64_MAX, kib * 1024);
     }
     fclose(file);
-    return kib * 1024;
+}
+
+static struct bound read_bound(const char *root) {
+    struct bound bound = {UINT64_MAX, UINT64_MAX};
+
+    read_machine(root, &bound);
+    if (bound.limit_bytes < UINT64_MAX)
+        read_groups(root, &bound);
+    return bound;
 }
 
 uint64_t gb_memory_there(const char *root) {
-    uint64_t machine = machine_memory(root);
-    uint64_t limit = groups_limit(root);
+    uint64_t bytes = read_bound(root).limit_bytes;
 
-    return limit < machine ? limit : machine;
+    return bytes < UINT64_MAX ? bytes : 0;
+}
+
+uint64_t gb_memory_left(const char *root) {
+    return read_bound(root).left_bytes;
+}
+
+/* --- memory: a budget --------------------------------------------------------------------------------------------- */
+
+#define BUDGET_NS (200 * GB_NS_PER_MS)
+#define RESERVE_MAX (256ull << 20)
+
+static uint64_t resident(void) {
+    struct gb_process process = {0};
+
+    read_memory(&process);
+    return process.resident_bytes;
+}
+
+void gb_memory_budget_init(struct gb_memory_budget *budget, const char *root) {
+    uint64_t reserve = gb_memory_there(root) / 16;
+
+    budget->root = root;
+    budget->reserve_bytes = reserve < RESERVE_MAX ? reserve : RESERVE_MAX;
+    budget->before_bytes = resident();
+    atomic_init(&budget->read_ns, 0);
+    atomic_init(&budget->bytes, UINT64_MAX);
+    gb_memory_budget_read(budget, 0, 0);
+}
+
+void gb_memory_budget_read(struct gb_memory_budget *budget, uint64_t given_bytes, uint64_t others_bytes) {
+    uint64_t read_ns = atomic_load(&budget->read_ns);
+    uint64_t now_ns = gb_clock_ns();
+    uint64_t before = budget->before_bytes + others_bytes;
+    uint64_t left;
+    uint64_t have;
+
+    if (read_ns > 0 && now_ns - read_ns < BUDGET_NS)
+        return;
+    if (!atomic_compare_exchange_strong(&budget->read_ns, &read_ns, now_ns))
+        return;
+    left = gb_memory_left(budget->root);
+    have = resident();
+    have = have > before ? have - before : 0;
+    have = have < given_bytes ? have : given_bytes;
+    if (left == UINT64_MAX)
+        atomic_store(&budget->bytes, UINT64_MAX);
+    else
+        atomic_store(&budget->bytes, left + have > budget->reserve_bytes ? left + have - budget->reserve_bytes : 0);
+}
+
+uint64_t gb_memory_budget_left(const struct gb_memory_budget *budget, uint64_t given_bytes) {
+    uint64_t bytes = atomic_load(&budget->bytes);
+
+    return bytes == UINT64_MAX ? bytes : bytes > given_bytes ? bytes - given_bytes : 0;
 }
 
 /* --- pages -------------------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #ifndef GB_BASE_PROCESS_H
 #define GB_BASE_PROCESS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +30,29 @@ uint64_t gb_process_started_ns(void);
 /* Bytes of memory that this process may have: the machine's, or less by its control groups. 0: not known. root: "" or
  * where /proc and /sys are found. */
 uint64_t gb_memory_there(const char *root);
+
+/* Bytes of memory that this process can have now: what the machine has available, or less by its control groups. What
+ * the kernel can drop, such as files that were read, counts as available. UINT64_MAX: not known. */
+uint64_t gb_memory_left(const char *root);
+
+/* What a part of this process may give out in all: what it has given, and what is left beside a reserve for the rest of
+ * the process. Memory that was given and not yet written is not resident, so it is still among what is left. */
+struct gb_memory_budget {
+    const char *root;
+    uint64_t reserve_bytes; /* a sixteenth of all memory, at most 256 MiB */
+    uint64_t before_bytes;  /* resident before the part gave any */
+    _Atomic uint64_t bytes; /* UINT64_MAX: not known */
+    _Atomic uint64_t read_ns;
+};
+
+void gb_memory_budget_init(struct gb_memory_budget *budget, const char *root);
+
+/* Reads the kernel's numbers again, at most five times a second. given_bytes: of the part. others_bytes: of the memory
+ * that is mapped here, what the part did not give. [any thread] */
+void gb_memory_budget_read(struct gb_memory_budget *budget, uint64_t given_bytes, uint64_t others_bytes);
+
+/* The bytes that may still be given. [any thread, never blocks] */
+uint64_t gb_memory_budget_left(const struct gb_memory_budget *budget, uint64_t given_bytes);
 
 /* Returns true if all pages of at[0..n) are present, so that a write to them clears none; also if that cannot be
  * queried. Takes a system call. */

@@ -285,6 +285,10 @@ json_t *gb_cli_request_with(struct gb_cli *cli, const char *method, const char *
 /* gb_cli_post() of what may take long: waits for the operation that it becomes, and gives its result. */
 json_t *gb_cli_request_long(struct gb_cli *cli, const char *target, json_t *body);
 
+/* POST to a route that waits for work of the device. Asks again until --timeout as long as that has not ended. The
+ * answer as of gb_cli_request(). */
+json_t *gb_cli_sync(struct gb_cli *cli, const char *target);
+
 /* The result of an operation, once it has ended. NULL with cli->error set. The caller's. */
 json_t *gb_cli_result(struct gb_cli *cli, const char *id);
 

@@ -106,6 +106,21 @@ json_t *gb_cli_post(struct gb_cli *cli, const char *target, json_t *body) {
     return NULL;
 }
 
+json_t *gb_cli_sync(struct gb_cli *cli, const char *target) {
+    const int most = 30; /* of one request; the daemon may cut it */
+    double end = cli->options.timeout > 0 ? gb_cli_now() + cli->options.timeout : 0;
+    json_t *answer = NULL;
+
+    do {
+        double left = end > 0 ? end - gb_cli_now() : most;
+        char prefer[32];
+
+        snprintf(prefer, sizeof(prefer), "Prefer: wait=%d", left > most ? most : left < 1 ? 1 : (int)left);
+        answer = gb_cli_request_with(cli, "POST", target, prefer, json_object());
+    } while (!answer && cli->error.code == GPUBUF_TIMED_OUT && (end == 0 || gb_cli_now() < end));
+    return answer;
+}
+
 json_t *gb_cli_result(struct gb_cli *cli, const char *id) {
     const struct gpubuf_answer *told;
     json_t *operation;

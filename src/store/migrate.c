@@ -258,6 +258,10 @@ static const char *const steps[] = {
     "CREATE TABLE seen(id INTEGER PRIMARY KEY, from_us INTEGER NOT NULL, to_us INTEGER NOT NULL) STRICT;"
     "INSERT INTO seen SELECT row_number() OVER (ORDER BY id) - 1, at_us, ended_at_us FROM history_starts"
     " WHERE ended_at_us >= at_us ORDER BY id;",
+    /* A current pool for each device. */
+    "ALTER TABLE sessions ADD COLUMN current_pools TEXT NOT NULL DEFAULT '';"
+    "UPDATE sessions SET current_pools = pool_id WHERE pool_id > 0;"
+    "ALTER TABLE sessions DROP COLUMN pool_id;",
 };
 
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -43,6 +43,7 @@ static bool try_export(const struct gb_location *place, enum gb_export_way way, 
         return true;
     ck_assert_str_eq(gb_code_slug(conf.err.code), gb_code_slug(GB_ERR_UNSUPPORTED));
     ck_assert_str_ne(conf.err.detail, "");
+    ck_assert_int_eq(conf.err.native_name[0] != '\0', way != GB_EXPORT_MEMFD);
     ck_assert_mem_eq(&before, ret, sizeof(before));
     conf.err = GB_ERROR_INIT;
     return false;

@@ -190,6 +190,26 @@ START_TEST(a_synced_event_covers_what_its_stream_waited_for) {
 }
 END_TEST
 
+/* As a client that removes the stream before it synchronizes the event. */
+START_TEST(a_synced_event_outlives_its_stream) {
+    struct gb_pool *pool = conf_pool(0, false, false, false);
+    struct gb_event *event;
+    struct gb_stream *s3;
+    unsigned char *p;
+    unsigned char *q;
+
+    gb_assert_ok(gb_stream_create(conf.be, 0, &s3, &conf.err), conf.err);
+    p = conf_alloc(pool, s3, 32 * MIB);
+    conf_free(p, s3);
+    event = conf_event_on(s3);
+    gb_stream_destroy(conf.be, s3);
+    sync_event(event);
+    q = conf_alloc(pool, conf.s2, 32 * MIB);
+    expect_reuse(pool, p, q, true);
+    give_back(pool, q);
+}
+END_TEST
+
 START_TEST(a_full_pool_waits_inside_only_where_it_may) {
     bool allowed = _i == 1;
     struct gb_pool *pool = conf_pool(32 * MIB, false, false, allowed);
@@ -229,5 +249,6 @@ void conf_add_reuse(Suite *suite) {
     conf_add_off_and_on(suite, "synced events", frees_behind_a_synced_event_are_for_everyone);
     conf_add(suite, "synced event, many streams", an_event_of_the_device_covers_all_its_streams);
     conf_add(suite, "synced event, a stream it waited for", a_synced_event_covers_what_its_stream_waited_for);
+    conf_add(suite, "synced event of a stream that ended", a_synced_event_outlives_its_stream);
     conf_add_off_and_on(suite, "internal dependencies", a_full_pool_waits_inside_only_where_it_may);
 }

@@ -69,12 +69,44 @@ static int map_vmm(const struct import_request *request, int fd, struct import_v
     return 0;
 }
 
+/* CUDA gives no memory from an imported pool, and does not make it current. */
+static int refuses_to_allocate(const struct native *n, int device, char *why) {
+    void *ptr = NULL;
+
+    if (cudaMallocFromPoolAsync(&ptr, 4096, n->pool, n->stream) == cudaSuccess) {
+        (void)cudaFreeAsync(ptr, n->stream);
+        snprintf(why, 200, "an imported pool gave memory");
+        return -1;
+    }
+    if (cudaDeviceSetMemPool(device, n->pool) == cudaSuccess) {
+        snprintf(why, 200, "an imported pool was made current");
+        return -1;
+    }
+    (void)cudaGetLastError();
+    return 0;
+}
+
+/* An imported pool counts the pointers that this process imported. */
+static int counts_imports(const struct native *n, uint64_t before, char *why) {
+    uint64_t used = 0;
+    cudaError_t rc = cudaMemPoolGetAttribute(n->pool, cudaMemPoolAttrUsedMemCurrent, &used);
+
+    if (rc != cudaSuccess)
+        return failed(rc, "cudaMemPoolGetAttribute", why);
+    if (used > before)
+        return 0;
+    snprintf(why, 200, "an imported pool counts %llu used bytes before and %llu after an import",
+             (unsigned long long)before, (unsigned long long)used);
+    return -1;
+}
+
 static int map_pool(const struct import_request *request, int fd, struct import_view *view, char *why) {
     struct cudaMemAccessDesc desc = {.location = {.type = cudaMemLocationTypeDevice, .id = request->export.device},
                                      .flags = cudaMemAccessFlagsProtReadWrite};
     enum cudaMemAccessFlags have = cudaMemAccessFlagsProtNone;
     struct cudaMemPoolPtrExportData data;
     struct native *n = view->native;
+    uint64_t before = 0;
     cudaError_t rc;
 
     rc = cudaMemPoolImportFromShareableHandle(&n->pool, (void *)(uintptr_t)fd, cudaMemHandleTypePosixFileDescriptor, 0);
@@ -85,9 +117,14 @@ static int map_pool(const struct import_request *request, int fd, struct import_
         rc = cudaMemPoolSetAccess(n->pool, &desc, 1);
     if (rc != cudaSuccess)
         return failed(rc, "cudaMemPoolSetAccess", why);
+    if (refuses_to_allocate(n, request->export.device, why) < 0)
+        return -1;
+    rc = cudaMemPoolGetAttribute(n->pool, cudaMemPoolAttrUsedMemCurrent, &before);
+    if (rc != cudaSuccess)
+        return failed(rc, "cudaMemPoolGetAttribute", why);
     memcpy(&data, request->export.handle, sizeof(data));
     rc = cudaMemPoolImportPointer(&view->base, n->pool, &data);
-    return rc == cudaSuccess ? 0 : failed(rc, "cudaMemPoolImportPointer", why);
+    return rc == cudaSuccess ? counts_imports(n, before, why) : failed(rc, "cudaMemPoolImportPointer", why);
 }
 
 static int map_legacy(const struct import_request *request, struct import_view *view, char *why) {

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 
-from harness import PATIENCE_S
+from connected import PATIENCE_S
 
 RUN = ("console", "sh", "python")
 SHOWN = ("text", "json", "ini", "conf", "c", "yaml")

@@ -273,12 +273,14 @@ OTHER = os.environ.get("GB_E2E_OTHER")
 
 class Fleet:
     """A node for each letter of `names`, with the label site of its own name. Nodes of `relayed` reach etcd by way of
-    the relay to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env and options:
-    of some nodes, by their names. lives counts how often a node was started."""
+    the relay to_etcd[name], and those of `advertised` are reached by way of the relay to_node[name]. env, options and
+    specs: of some nodes, by their names. lives counts how often a node was started."""
 
-    def __init__(self, names="abc", members=1, relayed="", advertised="", tokens=False, env=None, options=None):
+    def __init__(self, names="abc", members=1, relayed="", advertised="", tokens=False, env=None, options=None,
+                 specs=None):
         self.etcd, self.states, self.daemons, self.tokens, self.env = Cluster(members), {}, {}, {}, env or {}
         self.to_etcd, self.to_node, self.options, self.lives = {}, {}, options or {}, collections.Counter()
+        self.specs = specs or {}
         try:
             Cli()("fleet", "init", "--etcd", self.etcd.url).expect()
             self.to_etcd = {name: Relay(address(self.etcd.members[0].url)) for name in relayed}
@@ -301,8 +303,9 @@ class Fleet:
         if name in self.to_node:
             options += ["--advertise", self.to_node[name].url]
         self.lives[name] += 1
-        self.daemons[name] = Daemon("host:bytes=64M", *options, *self.options.get(name, ()), state=self.states[name],
-                                    wait=False, env=self.env.get(name), program=self.build(name))
+        self.daemons[name] = Daemon(self.specs.get(name, "host:bytes=64M"), *options, *self.options.get(name, ()),
+                                    state=self.states[name], wait=False, env=self.env.get(name),
+                                    program=self.build(name))
 
     def build(self, name):
         return [OTHER] if OTHER and (ord(name[0]) + self.lives[name]) % 2 else None

@@ -36,6 +36,8 @@ def test_a_token_of_one_session(guarded):
         ("POST", "/v1/sessions/mine/pools/default/reset-peak", None, 403),
         ("POST", "/v1/sessions/mine/streams/default/sync", None, 200),
         ("POST", "/v1/sessions/mine/streams/none/hold", {"ms": 1}, 403),
+        ("POST", "/v1/sessions/default/events/e/sync", None, 403),
+        ("POST", "/v1/sessions/mine/events/none/sync", None, 404),
         ("DELETE", "/v1/sessions/mine/events/none", None, 404), ("POST", "/v1/sessions/mine/buffers/z/copy",
                                                                  {"from": "default/x"}, 403),
         ("POST", "/v1/sessions/mine/buffers/y/fill", {"pattern": 1}, 200),

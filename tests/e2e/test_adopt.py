@@ -120,14 +120,59 @@ def test_one_side_of_a_mirrored_buffer(daemon, s, session, owner, memory):
     assert s.post("buffers/m/sync", {"to": "device"})["copied"] and s.data("m") == A
     s.fill("m", 7)
     assert s.post("buffers/m/sync", {"to": "host"})["head"] == "synced" and memory.bytes() == b"\7" * SIZE
-    assert "release" in s.ask("POST", "buffers/m/reserve",
-                              {"bytes": 2 * SIZE, "side": "host"}).problem(409, "adopted")["detail"]
     s.ask("PUT", "buffers/m/data", A + B).problem(409, "adopted")
     s.ask("POST", "buffers/m/seal", {}).problem(409, "adopted")
     owner.close()
     until("the side is gone", lambda: not s.meta("m")["adopted"])
     assert (s.meta("m")["head"], s.meta("m")["state"], s.data("m")) == ("device", "ready", b"\7" * SIZE)
     until("nothing is mapped any more", lambda: adopted(s) == 0)
+
+
+@pytest.mark.parametrize("current", [True, False])
+def test_growing_past_an_adopted_size(daemon, s, session, owner, memory, current):
+    """cpu(size) of the paired class over borrowed memory: the reference is given up, and the new memory is owned."""
+    told(daemon, owner.adopt("m", [memory.fd], session, bytes=SIZE, side="host"), 201)
+    if not current:
+        s.put("m", B, "?side=device")
+    assert s.post("buffers/m/reserve", {"bytes": SIZE, "side": "host"})["adopted"]  # it is large enough
+    info = s.post("buffers/m/reserve", {"bytes": 2 * SIZE, "side": "host"})
+    assert info["adopted"] is False and info["sides"]["host"] == {
+        "bytes": 2 * SIZE, "current": current, "owned": True, "pinned": True}
+    until("nothing is mapped any more", lambda: adopted(s) == 0)
+    assert memory.bytes() == A and s.data("m") == (A if current else B)
+    s.fill("m", 7, side="host")
+    assert memory.bytes() == A and s.get("")["used_bytes"] == 2 * SIZE + (0 if current else SIZE)
+    owner.close()
+    s.post("buffers/m/sync", {"to": "device"})
+    assert s.meta("m")["state"] == "ready" and s.data("m") == b"\7" * SIZE
+
+
+def test_nothing_in_place_of_a_side(daemon, s, session, owner, memory):
+    """reference_data with a null pointer or 0 bytes: the side has no memory, and is owned again."""
+    s.put("m", B, "?mirrored=true&side=device")
+    told(daemon, owner.adopt("m", [memory.fd], session, bytes=SIZE, side="host"), 200)
+    s.post("buffers/m/sync", {"to": "device"})
+    generation = s.meta("m")["generation"]
+    told(daemon, owner.adopt("m", [], session, ['If-Match: "no"'], bytes=0, side="host"), 412, "precondition_failed")
+    info = told(daemon, owner.adopt("m", [], session, bytes=0, side="host"), 200).json()
+    assert (info["head"], info["adopted"], info["generation"]) == ("device", False, generation)
+    assert info["sides"]["host"] == {"bytes": 0, "current": False, "owned": True, "pinned": False}
+    until("nothing is mapped any more", lambda: adopted(s) == 0)
+    assert s.data("m") == A == memory.bytes()
+    # The only current side loses its bytes, as by any other adoption.
+    info = told(daemon, owner.adopt("m", [], session, way="legacy", shape=[0], side="device"), 200).json()
+    assert (info["head"], info["bytes"], info["generation"]) == ("uninitialized", SIZE, generation + 1)
+    assert info["sides"]["device"] == {"bytes": 0, "current": False, "owned": True} and s.data("m") == bytes(SIZE)
+    until("no memory is left", lambda: s.get("")["used_bytes"] == 0)
+    s.put("x", b"1")
+    told(daemon, owner.adopt("x", [], session, bytes=0, side="host"), 400, "invalid_argument")
+    told(daemon, owner.adopt("n", [], session, bytes=0, side="host"), 404, "buffer_not_found")
+    s.ask("POST", "buffers/m/adopt", {"way": "memfd", "bytes": 0, "side": "host"}).problem(403, "local_only")
+    assert "side" in told(daemon, owner.adopt("n", [], session, bytes=0), 400, "invalid_argument").json()["detail"]
+    s.put("m", B)
+    s.post("buffers/m/seal", {})
+    told(daemon, owner.adopt("m", [], session, bytes=0, side="host"), 409, "sealed")
+    assert s.data("m") == B
 
 
 def test_a_new_mirrored_buffer_over_one_side(daemon, s, session, owner, memory):
@@ -297,7 +342,9 @@ def test_ways_that_a_device_lacks(daemon, s, session, owner, memory, backend):
     """The host backend refuses GPU memory by name; a GPU refuses a descriptor that is not its own."""
     status, code = (501, "unsupported") if backend.startswith("host") else (422, "cannot_adopt")
     told(daemon, owner.adopt("x", [memory.fd], session, way="vmm", bytes=SIZE), status, code)
-    told(daemon, owner.adopt("x", [], session, way="legacy", bytes=SIZE, handle="A" * 86 + "=="), status, code)
+    p = told(daemon, owner.adopt("x", [], session, way="legacy", bytes=SIZE, handle="A" * 86 + "=="), status, code)
+    if status == 501:
+        assert p.json()["cuda"]["call"] == "cudaIpcOpenMemHandle"
     assert owner.own("x", memory, session)["state"] == "ready"
 
 

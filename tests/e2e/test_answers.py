@@ -144,6 +144,7 @@ def test_memory_that_the_device_does_not_give(start, backend, error, status, cod
 
 
 FAULTS = [("complete", "POST", "/streams/default/sync", {}), ("complete", "POST", "/sync", {}),
+          ("event_sync", "POST", "/events/e/sync", {}),
           ("event_record_device", "DEVICE", "", {}), ("pool_access_set", "POST", "/pools/q/access",
                                                       {"device": 1, "access": "read_write"}),
           ("copy", "GET", "/buffers/b/data", None), ("pool_trim", "POST", "/pools/q/trim", {}),
@@ -159,6 +160,8 @@ def test_what_the_device_reports(start, op, method, path, body):
     s = Session(d)
     s.ask("PUT", "buffers/b/data", b"x" * 1000)
     s.ask("POST", "pools", {"name": "q"})
+    s.ask("POST", "events", {"name": "e"})
+    s.ask("POST", "events/e/record")
     path, method = ("/v1/devices/0/sync", "POST") if method == "DEVICE" else (S + path, method)
     until("it is reported", lambda: s.ask(method, path, body).status == 500)
 

@@ -183,7 +183,11 @@ def test_reserve_and_the_head_in_ls(cli, daemon, session):
     assert {r["NAME"]: r["HEAD"] for r in cli("ls").expect().table()} == {"m": "host", "x": "-"}
     assert cli.json("reserve", "m", "4K")["sides"]["host"]["bytes"] == 4096
     assert cli.json("reserve", "m", "100", "--side", "device", "--stream", "default")["sides"]["device"]["bytes"] == 100
+    assert cli.json("reserve", "m", "--elements", "2048", "--dtype", "float32")["sides"]["host"]["bytes"] == 8192
     assert "4x" in cli("reserve", "m", "4x").expect(USAGE).err
+    for wrong in ([], ["8", "--elements", "2", "--dtype", "int8"], ["--elements", "2"], ["8", "--dtype", "int8"],
+                  ["8", "--elements", "2"]):
+        assert "--elements N and --dtype" in cli("reserve", "m", *wrong).expect(USAGE).err
     cli("reserve", "x", "1").expect(FAILED)
     assert daemon.data("m", session).body == b"12345678"
 

@@ -31,6 +31,8 @@ def test_pools_are_shaped_at_creation_and_later(cli, daemon, session):
     assert reuse(cli.json("pools", "set", "p", "--reuse", "all")[0]) == (True, True, True)
     assert cli.json("pools", "set", "p", "--release-threshold", "unlimited")[0]["release_threshold_bytes"] is None
     cli("pools", "set", "p", "--release-threshold", "2M").expect()
+    assert cli.json("pools", "set", "p", "--release-threshold", (1 << 64) - 1)[0]["release_threshold_bytes"] is None
+    cli("pools", "set", "p", "--release-threshold", "2M").expect()
     assert "unlimited" in cli("pools", "set", "p", "--release-threshold", "much").expect(USAGE).err
     kept = daemon.ask("GET", f"/v1/sessions/{session}/pools/p").expect(200).json()
     assert reuse(kept) == (True, True, True) and kept["release_threshold_bytes"] == 2 << 20
@@ -87,6 +89,7 @@ def test_the_pool_that_a_session_uses(cli, session):
     cli("pools", "add", "p").expect()
     assert cli.json("sessions", "set", session, "--pool", "p")[0]["pool"] == "p"
     assert cli.json("create", "x", "--bytes", 16)["pool"] == "p"
+    assert cli.json("sessions", "set", session, "--pool", "p")[0]["current_pools"][0] == "p"
     assert cli.json("sessions", "set", session, "--pool", "default")[0]["pool"] == "default"
     assert cli.json("create", "y", "--bytes", 16)["pool"] == "default"
     cli("sessions", "set", session, "--pool", "nope").expect(NOT_FOUND)
@@ -103,11 +106,14 @@ def test_the_list_of_sessions_shows_pools_where_there_are_some(start):
     assert {row["NAME"]: row["POOL"] for row in cli("sessions").expect().table()} == {"default": "p", "t": "default"}
 
 
-def test_a_device_s_own_pool_is_no_current_one(simulated, start):
+def test_a_device_s_own_pool_undoes_that_device_s(simulated, start):
     cli = Cli(start(spec=simulated("bytes=64M,devices=2")).url(""))
-    said = cli("sessions", "set", "default", "--pool", "default.1").expect(FAILED).err
-    assert '"default"' in said and "null" not in said, said
-    cli("sessions", "set", "default", "--pool", "default").expect()
+    cli("pools", "add", "p").expect()
+    cli("pools", "add", "q", "--device", 1).expect()
+    for pool, current in (("p", ["p", "default.1"]), ("q", ["p", "q"]), ("default.1", ["p", "default.1"]),
+                          ("q", ["p", "q"]), ("default", ["default", "q"])):
+        assert cli.json("sessions", "set", "default", "--pool", pool)[0]["current_pools"] == current
+    assert cli("sessions").expect().table()[0]["POOL"] == "q"
 
 
 @pytest.mark.parametrize("command, about", [
@@ -166,7 +172,13 @@ def test_events_are_recorded_and_waited_for(cli):
     assert cli.json("events", "show", "e")[0]["recorded"] is False
     assert cli.json("events", "record", "e", "--stream", "a")[0]["stream"] == "a"
     assert cli("events", "wait", "e", "--stream", "b").expect().table()[0]["RECORDED"] == "yes"
+    assert cli("events", "sync", "e").expect().table()[0]["DONE"] == "yes"
+    cli("hold", "a", 3000).expect()
+    cli("events", "record", "e", "--stream", "a").expect()
+    assert "--timeout" in cli("events", "sync", "e", "-t", 1).expect(FAILED).err
+    assert cli.json("events", "sync", "e")[0]["done"] is True
     assert cli.json("events", "record", "e")[0]["stream"] == "default"
+    assert "gpubuf events add" in cli("events", "sync", "nope").expect(NOT_FOUND).err
     assert "gpubuf events add" in cli("events", "wait", "nope").expect(NOT_FOUND).err
     assert "gpubuf streams" in cli("events", "record", "e", "--stream", "nope").expect(NOT_FOUND).err
     assert cli.json("streams", "show", "a", "b")[1]["name"] == "b"

@@ -132,7 +132,10 @@ def test_access_to_a_pool_makes_copies_straight(two):
     two.put("a", body, "?pool=p")
     r = two.ask("POST", "pools/p/access", {"device": 1, "access": "read_write"})
     if not two.peers:
-        assert r.problem(501, "unsupported")["detail"]
+        p = r.problem(501, "unsupported")
+        assert p["detail"] and {**p["cuda"], "domain": "host"} == {
+            "name": "cudaErrorInvalidDevice", "code": 101, "call": "cudaMemPoolSetAccess", "domain": "host",
+            "message": "invalid device ordinal"}
         assert two.get("pools/p")["access"][0]["access"] == "none"
         return
     assert r.expect(200).json()["access"][0]["access"] == "read_write"

@@ -219,8 +219,9 @@ def test_memory_without_a_handle(daemon, s):
     """The refusal has the reason and an alternative."""
     s.put("x", A, "?kind=pageable", 201)
     s.client = daemon.client(unix=True)
-    detail = s.ask("POST", "buffers/x/export", {}).problem(501, "unsupported")["detail"]
-    assert "legacy:" in detail and "POST .../map" in detail
+    p = s.ask("POST", "buffers/x/export", {}).problem(501, "unsupported")
+    assert "legacy:" in p["detail"] and "POST .../map" in p["detail"]
+    assert p["cuda"]["call"] == "cudaIpcGetMemHandle"
     assert s.meta("x")["leases"] == 0
 
 

@@ -412,6 +412,25 @@ def settings(fleet, at, session):
             {s["name"] for s in every(fleet, at, S + "/streams")})
 
 
+def test_current_pools_of_several_devices():
+    """They come to the devices of the same indexes; where there are fewer, the first device's pool is current."""
+    two = "host:bytes=64M,devices=2"
+    fleet = Fleet("abc", specs={"a": two, "b": two})
+    S = "/v1/sessions/s"
+    try:
+        fleet.joined()
+        fleet.make("a", "s")
+        for name, device in (("p", 0), ("q", 1)):
+            fleet.ask("a", "POST", S + "/pools", {"name": name, "device": device}).expect(201)
+            fleet.ask("a", "PATCH", S, {"pool": name}).expect(200)
+        assert fleet.ask("a", "GET", S).json()["current_pools"] == ["p", "q"]
+        for at, former, epoch, pools in (("b", "a", 2, ["p", "q"]), ("c", "b", 3, ["p"])):
+            moved(fleet, "s", at, former, former, epoch)
+            assert fleet.ask(at, "GET", S).json()["current_pools"] == pools, at
+    finally:
+        fleet.end()
+
+
 def test_it_is_cancelled(slow, session, on_its_way):
     operation, _ = on_its_way
     until("it is cancelled", lambda: slow.ask("b", "DELETE", operation).status == 200)

@@ -536,6 +536,7 @@ CRASHES = {
     ("DELETE", "/v1/sessions/{session}/events/{event}"): (S + "/events/ev", None, None),
     ("POST", "/v1/sessions/{session}/events/{event}/record"): (S + "/events/ev/record", {}, None),
     ("POST", "/v1/sessions/{session}/events/{event}/wait"): (S + "/events/ev/wait", {}, None),
+    ("POST", "/v1/sessions/{session}/events/{event}/sync"): (S + "/events/ev/sync", None, None),
     ("POST", "/v1/sessions/{session}/batch"): (S + "/batch",
                                                {"operations": [{"op": "fill", "buffer": "b", "pattern": 1}]}, 2),
     ("POST", "/v1/sessions/{session}/buffers"): (S + "/buffers", {"name": "n", "bytes": 8}, (S + "/buffers/n", 200)),

@@ -31,7 +31,8 @@ def test_what_is_missing_is_refused_with_the_reason(daemon, s):
         if has["supported"]:
             assert r.expect(201).json()["kind"] == name
         else:
-            assert has["reason"] in r.problem(501, "unsupported")["detail"]
+            p = r.problem(501, "unsupported")
+            assert has["reason"] in p["detail"] and p["cuda"]["name"] == "cudaErrorNotSupported"
             s.ask("PUT", f"buffers/x-{name}/data?kind={name}", b"1").problem(501, "unsupported")
     s.ask("POST", "buffers", {"name": "y", "bytes": 1, "kind": "gpu"}).problem(400, "invalid_argument")
 

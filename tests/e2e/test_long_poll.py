@@ -54,6 +54,28 @@ def test_one_thing_goes(daemon, session):
 
 
 @pytest.mark.parametrize("unix", [False, True])
+def test_the_work_behind_an_event_ends(daemon, session, unix):
+    base = f"/v1/sessions/{session}"
+    path = base + "/events/e"
+    for what in ("streams", "events"):
+        daemon.ask("POST", f"{base}/{what}", {"name": "e"}).expect(201)
+    first = daemon.ask("GET", path).expect(200).headers["ETag"]
+    c = waits(daemon, path, first, unix=unix)
+    daemon.ask("POST", base + "/streams/e/hold", {"ms": 2000}).expect(200)
+    daemon.ask("POST", path + "/record", {"stream": "e"}).expect(200)
+    status, headers, body = answer(c)
+    assert status == 200 and b'"recorded":true,"done":false' in body
+    c = waits(daemon, path, headers["ETag"], unix=unix)
+    status, headers, body = answer(c)
+    assert status == 200 and b'"done":true' in body
+    assert daemon.ask("GET", path, None, {"If-None-Match": headers["ETag"]}).status == 304
+    assert daemon.ask("GET", path, None, {"If-Match": first}).status == 412
+    c = waits(daemon, path, headers["ETag"], unix=unix)
+    daemon.ask("DELETE", path).expect(204)
+    assert answer(c)[0] == 404
+
+
+@pytest.mark.parametrize("unix", [False, True])
 @pytest.mark.parametrize("path", ["/v1/stats", "/v1/sessions/default"])
 def test_who_has_gone_is_not_waited_for(start, unix, path):
     d = start()

@@ -1,4 +1,6 @@
 """Mirrored buffers: two sides, one head."""
+import time
+
 import pytest
 
 from conform import Session, refuse
@@ -41,6 +43,10 @@ def reserve(s, size, side, **fields):
 
 def release(s, side):
     return s.post("buffers/m/release", {"side": side})["head"]
+
+
+def feed(s, query):
+    return s.daemon.ask("GET", f"/v1/feed{query}", None, {"Accept": "application/json"}).json()
 
 
 def counts(s):
@@ -143,6 +149,25 @@ def test_reserve(m):
     until("nothing is charged", lambda: m.get()["used_bytes"] == 0)
 
 
+def test_a_reserve_of_elements(m):
+    """As gpu<T>(n) and cpu<T>(n)."""
+    ask = {"elements": 300, "dtype": "float32", "side": "device"}
+    assert m.post("buffers/m/reserve", ask)["sides"]["device"] == side(1200)
+    assert m.post("buffers/m/reserve", {**ask, "dtype": "F64", "side": "host"})["sides"]["host"]["bytes"] == 2400
+    assert m.post("buffers/m/reserve", {**ask, "elements": 0})["sides"]["device"] == side(1200)
+    refuse(m, [
+        ("POST", "buffers/m/reserve", {**ask, "bytes": 1200}, 400, "invalid_argument", "in their place"),
+        ("POST", "buffers/m/reserve", {"bytes": 9, "dtype": "u1", "side": "host"}, 400, "invalid_argument", "'bytes'"),
+        ("POST", "buffers/m/reserve", {"elements": 9, "side": "host"}, 400, "invalid_argument", "'dtype'"),
+        ("POST", "buffers/m/reserve", {"dtype": "int8", "side": "host"}, 400, "invalid_argument", "'elements'"),
+        ("POST", "buffers/m/reserve", {**ask, "dtype": "float33"}, 400, "invalid_argument", "float32"),
+        ("POST", "buffers/m/reserve", {**ask, "dtype": 4}, 400, "wrong_type", "a string"),
+        ("POST", "buffers/m/reserve", {**ask, "elements": 1 << 61}, 400, "invalid_argument", "elements of float32"),
+        ("POST", "buffers/m/reserve", {**ask, "elements": -1}, 400, "invalid_argument", "elements"),
+        ("POST", "buffers/m/reserve", {**ask, "elements": 1 << 60}, 507, "out_of_memory", str(1 << 62)),
+    ])
+
+
 def test_what_a_reserve_refuses(m):
     m.put("m", A)
     sync(m, "device", True)
@@ -180,6 +205,128 @@ def test_a_reserve_counts_against_the_quota(daemon):
     daemon.ask("DELETE", "/v1/sessions/reserved").expect(204)
 
 
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small(start, simulated):
+    """A session with a mirrored buffer m. It may have 8 MiB of page-locked memory, and its device has 64 MiB."""
+    m = Session(start("--max-pinned-bytes", "16M", *SMALL_SLOTS, spec=simulated("bytes=64M")))
+    m.ask("PATCH", "", {"quota": {"pinned_bytes": 8 * MIB}}).expect(200)
+    m.buffer("m", bytes=SIZE, mirrored=True)
+    return m
+
+
+def test_a_side_without_current_bytes_frees_first(small):
+    """As the paired class, whose growth is a release and an allocation."""
+    m = small
+    last = feed(m, "?limit=1")["last_id"]
+    for size in (40, 60, 64):  # which do not fit together
+        assert reserve(m, size * MIB, "device")["sides"]["device"] == side(size * MIB)
+    for size in (3, 5, 7):
+        assert reserve(m, size * MIB, "host")["sides"]["host"] == side(size * MIB, pinned=True)
+    assert m.get()["used_bytes"] == 71 * MIB and m.get()["used_pinned_bytes"] == 7 * MIB
+    assert head(m) == "uninitialized" and m.data("m") == bytes(SIZE)
+    said = [e["detail"] for e in feed(m, f"?after={last}")["items"] if e.get("buffer") == "m" and "detail" in e]
+    assert said[1:3] == [f"device side: 0 bytes, {40 * MIB} before", f"device side: {60 * MIB} bytes, 0 before"]
+
+
+@pytest.mark.parametrize("stream", ["a", "default"])
+def test_a_growth_in_a_pool_whose_stream_is_busy(s, stream):
+    """The free is behind the work of the stream that the memory was allocated on."""
+    reuse = {"follow_event_dependencies": False, "allow_opportunistic": False, "allow_internal_dependencies": False}
+    s.post("pools", {"name": "p", "max_bytes": 64 * MIB, "reuse": reuse}, 201)
+    s.post("streams", {"name": "a"}, 201)
+    s.buffer("m", bytes=SIZE, mirrored=True, pool="p")
+    reserve(s, 40 * MIB, "device", stream="a")
+    s.post("streams/a/hold", {"ms": 400})
+    assert reserve(s, 60 * MIB, "device", stream=stream)["sides"]["device"] == side(60 * MIB)
+    s.delete("buffers/m")
+    s.post("streams/a/sync")
+    s.delete("pools/p")
+
+
+def test_a_stale_side_frees_first(small):
+    m = small
+    m.put("m", A)
+    reserve(m, 40 * MIB, "device")
+    assert reserve(m, 60 * MIB, "device")["sides"]["device"] == side(60 * MIB) and m.data("m") == A
+    m.put("m", B, "?side=device")
+    reserve(m, 5 * MIB, "host")
+    assert reserve(m, 6 * MIB, "host")["sides"]["host"] == side(6 * MIB, pinned=True)
+    assert (head(m), m.data("m")) == ("device", B)
+
+
+def test_a_growth_that_fails_after_the_free(small):
+    """The side is empty then, and the problem says so."""
+    m = small
+    reserve(m, 20 * MIB, "device")
+    m.put("x", bytes(30 * MIB))
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 40 * MIB, "side": "device"}).problem(507, "out_of_memory")
+    assert p["retryable"] and f"the side is empty: its {20 * MIB} bytes were freed before" in p["detail"]
+    assert sides(m)["device"] == side(0) and m.data("m") == bytes(SIZE)
+    m.delete("buffers/x")
+    reserve(m, 40 * MIB, "device")
+    r = m.ask("POST", "buffers/m/reserve", {"bytes": 64 * MIB, "side": "device"},
+              {"If-Match": '"no"'})
+    r.problem(412, "precondition_failed")
+    assert sides(m)["device"] == side(40 * MIB)
+
+
+def test_what_can_never_succeed_frees_nothing(small):
+    m = small
+    reserve(m, 40 * MIB, "device")
+    reserve(m, 4 * MIB, "host")
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 65 * MIB, "side": "device"}).problem(507, "out_of_memory")
+    assert not p["retryable"] and "empty" not in p["detail"]
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 9 * MIB, "side": "host"}).problem(507, "quota_exceeded")
+    assert (p["limit_bytes"], p["used_bytes"], p["requested_bytes"]) == (8 * MIB, 4 * MIB, 5 * MIB)
+    m.ask("PATCH", "", {"quota": {"pinned_bytes": None}}).expect(200)
+    m.ask("POST", "buffers/m/reserve", {"bytes": 21 * MIB, "side": "host"}).problem(507, "pinned_limit_reached")
+    m.ask("PATCH", "", {"quota": {"bytes": 50 * MIB}}).expect(200)
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 47 * MIB, "side": "device"}).problem(507, "quota_exceeded")
+    assert (p["limit_bytes"], p["used_bytes"], p["requested_bytes"]) == (50 * MIB, 44 * MIB, 7 * MIB)
+    assert sides(m) == {"host": side(4 * MIB, pinned=True), "device": side(40 * MIB)}
+    reserve(m, 46 * MIB, "device")
+
+
+def both(p, kept, wanted, retryable):
+    assert f"the side's {kept} bytes are current" in p["detail"] and f"at once, {kept + wanted} bytes:" in p["detail"]
+    assert p["requested_bytes"] == wanted and p["retryable"] is retryable
+
+
+def test_a_current_side_grows_beside_its_old_memory(small):
+    """The refusal says why both are needed, and does not ask to try again what cannot succeed."""
+    m = small
+    m.put("m", bytes(20 * MIB), "?side=device")
+    m.put("x", bytes(20 * MIB))
+    ask = {"bytes": 30 * MIB, "side": "device"}
+    both(m.ask("POST", "buffers/m/reserve", ask).problem(507, "out_of_memory"), 20 * MIB, 30 * MIB, True)
+    ask["bytes"] += 15 * MIB
+    began = time.monotonic()
+    p = m.ask("POST", "buffers/m/reserve", ask, {"Prefer": "wait=300"}).problem(507, "out_of_memory")
+    both(p, 20 * MIB, 45 * MIB, False)
+    assert time.monotonic() - began < 200  # it does not wait
+    m.delete("buffers/x")
+    assert reserve(m, 30 * MIB, "device")["sides"]["device"] == side(30 * MIB, True)
+    m.ask("PATCH", "", {"quota": {"bytes": 60 * MIB}}).expect(200)
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 37 * MIB, "side": "device"}).problem(507, "out_of_memory")
+    both(p, 30 * MIB, 37 * MIB, False)
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 34 * MIB, "side": "device"}).problem(507, "quota_exceeded")
+    both(p, 30 * MIB, 34 * MIB, False)
+    m.ask("PATCH", "", {"quota": {"bytes": None, "pinned_bytes": 50 * MIB}}).expect(200)
+    release(m, "all")
+    pinned = m.daemon.stats()["pinned"]
+    room = pinned["limit_bytes"] - pinned["bytes"]  # beside the slots
+    m.put("m", bytes(3 * MIB))
+    ask = {"bytes": room - 2 * MIB, "side": "host"}
+    p = m.ask("POST", "buffers/m/reserve", ask).problem(507, "pinned_limit_reached")
+    both(p, 3 * MIB, room - 2 * MIB, False)
+    sync(m, "device", True)  # as the refusal says
+    release(m, "host")
+    assert reserve(m, room - 2 * MIB, "host")["sides"]["host"] == side(room - 2 * MIB, pinned=True)
+
+
 def test_a_reserve_that_is_not_waited_for(start, simulated):
     """It waits for memory, as an operation."""
     d = start(spec=simulated("bytes=16M"))
@@ -200,16 +347,13 @@ def test_a_reserve_that_is_not_waited_for(start, simulated):
 
 
 def test_events_have_the_head(m):
-    def feed(query):
-        return m.daemon.ask("GET", f"/v1/feed{query}", None, {"Accept": "application/json"}).json()
-
-    last = feed("?limit=1")["last_id"]
+    last = feed(m, "?limit=1")["last_id"]
     m.put("head-m", A, "?mirrored=true")
     m.post("buffers/head-m/sync", {"to": "device"})
     m.post("buffers/head-m/release", {"side": "host"})
     m.put("head-x", b"1")
-    until("all is told", lambda: [e for e in feed(f"?after={last}")["items"] if e.get("buffer") == "head-x"])
-    events = feed(f"?after={last}")["items"]
+    until("all is told", lambda: [e for e in feed(m, f"?after={last}")["items"] if e.get("buffer") == "head-x"])
+    events = feed(m, f"?after={last}")["items"]
     assert [e["head"] for e in events if e.get("buffer") == "head-m"] == ["host", "synced", "device"]
     assert not any("head" in e for e in events if e.get("buffer") == "head-x")
 

@@ -39,6 +39,7 @@ def test_every_kind(s):
     s.buffer("a", bytes=SIZE)
     s.buffer("b", bytes=SIZE)
     s.buffer("m", bytes=SIZE, mirrored=True)
+    s.post("events", {"name": "e"}, 201)
     device = s.meta("a")["device"]["index"]
     names = iter(range(10000))
     table = [  # kind, method, path, body, status of the reply; {} is a fresh name
@@ -51,6 +52,7 @@ def test_every_kind(s):
         ("release", "POST", "buffers/m/release", {"side": "all"}, 200),
         ("trim", "POST", "pools/default/trim", {}, 200),
         ("sync", "POST", "streams/default/sync", None, 200),
+        ("sync", "POST", "events/e/sync", None, 200),
         ("sync", "POST", "sync", None, 204),
         ("sync", "POST", f"/v1/devices/{device}/sync", None, 204),
     ]
@@ -61,6 +63,8 @@ def test_every_kind(s):
                     else body)
             if path == "buffers/m/sync":
                 s.put("m", payload(SIZE, 2))
+            if path == "events/e/sync":
+                s.post("events/e/record")
             r = s.ask(method, path.format(name), mine, ASYNC)
             assert r.status in (status, 202), r
             return r.json() if r.status == 202 else None

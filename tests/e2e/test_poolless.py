@@ -5,7 +5,8 @@ import subprocess
 import pytest
 
 from conform import Session
-from harness import SLOT, SMALL_SLOTS, binary
+from harness import SLOT, SMALL_SLOTS, binary, until
+from owning import Owned, Owner
 from values import payload
 
 WHY = "the device has no memory pools"
@@ -54,12 +55,15 @@ def test_what_needs_a_pool_is_refused_with_the_reason(beside):
     def refused(method, path, body=None):
         problem = beside.ask(method, path, body).problem(501, "unsupported")
         assert WHY in problem["detail"] and '"ipc"' in problem["detail"]
+        assert (problem["cuda"]["name"], problem["cuda"]["code"]) == ("cudaErrorNotSupported", 801)
+        assert problem["cuda"]["call"] == "cudaMallocFromPoolAsync"
 
     refused("PATCH", f"pools/{pool}", {"release_threshold_bytes": 0})
     refused("POST", "buffers", {"name": "x", "bytes": 10, "kind": "device", "device": device})
-    refused("POST", "buffers", {"name": "x", "bytes": 10, "mirrored": True, "device": device})
+    refused("POST", "buffers", {"name": "x", "bytes": 10, "mirrored": True, "kind": "device", "device": device})
     refused("PUT", f"buffers/x/data?kind=device&device={device}", b"1")
-    refused("PUT", f"buffers/x/data?mirrored=true&device={device}", b"1")
+    refused("PUT", f"buffers/x/data?mirrored=true&kind=device&device={device}", b"1")
+    refused("PUT", f"buffers/x/data?mirrored=true&pool={pool}", b"1")
     refused("PUT", f"buffers/x/data?pool={pool}", b"1")
     refused("POST", "pools", {"name": "p", "device": device})
     refused("GET", f"pools/{pool}")
@@ -69,6 +73,94 @@ def test_what_needs_a_pool_is_refused_with_the_reason(beside):
     refused("POST", f"pools/{pool}/access", {"device": 1 - device, "access": "read_write"})
     refused("DELETE", f"pools/{pool}")
     beside.post("pools", {"name": "p", "device": 1 - device}, 201)
+
+
+SIZE = 3 * SLOT + 7
+A, B = payload(SIZE, 1), payload(SIZE, 2)
+
+
+@pytest.fixture
+def m(beside):
+    """With a mirrored buffer m on the device without pools."""
+    meta = beside.buffer("m", bytes=SIZE, mirrored=True, device=beside.none)
+    assert (meta["kind"], meta["pool"], meta["head"]) == ("ipc", None, "uninitialized")
+    return beside
+
+
+def test_the_device_side_is_of_the_devices_own_memory(m):
+    """As the two classes, whose device side is cudaMalloc's."""
+    side = {"bytes": SIZE, "current": True, "owned": True}
+    generation = m.meta("m")["generation"]
+    r = m.post("buffers/m/sync", {"to": "device"})  # to_gpu from UNINITIALIZED: allocate, zero, the head is there
+    assert (r["copied"], r["head"], r["generation"], r["kind"]) == (False, "device", generation, "ipc")
+    assert r["sides"]["device"] == side and m.data("m") == bytes(SIZE)
+    assert m.attributes("m")["memory_type"] == "device" and m.attributes("m")["device_address"]
+    m.put("m", A, status=200)
+    assert m.post("buffers/m/sync", {"to": "device"})["copied"] and m.data("m") == A
+    assert m.post("buffers/m/release", {"side": "host"})["head"] == "device" and m.data("m") == A
+    m.put("m", b"hello", f"?offset={SLOT}&side=device", 200)
+    m.fill("m", 7, offset=0, bytes=SLOT)
+    assert m.post("buffers/m/sync", {"to": "host"})["copied"]
+    assert m.data("m") == b"\7" * SLOT + b"hello" + A[SLOT + 5:]
+    m.put("m", B, "?side=device", 200)
+    m.copy("out", "m", 201)
+    assert m.data("out") == B and m.meta("out")["kind"] == "ipc" and m.meta("m")["kind"] == "ipc"
+    m.post("buffers/m/release", {"side": "all"})
+    m.delete("buffers/out")
+    until("it is freed", lambda: m.get("")["used_bytes"] == 0)
+
+
+def test_by_its_first_upload(beside):
+    meta = beside.put("m", A, f"?mirrored=true&device={beside.none}")
+    assert (meta["kind"], meta["pool"], meta["head"]) == ("ipc", None, "host")
+    meta = beside.put("d", A, f"?mirrored=true&side=device&device={beside.none}")
+    assert (meta["kind"], meta["head"]) == ("ipc", "device") and beside.data("d") == A
+    there = beside.put("p", A, f"?mirrored=true&device={1 - beside.none}")
+    assert (there["kind"], there["pool"]) == ("device", own(1 - beside.none))
+    for query in (f"kind=ipc&device={1 - beside.none}", f"kind=managed&device={beside.none}", "kind=pinned"):
+        p = beside.ask("PUT", f"buffers/x/data?mirrored=true&{query}", b"1").problem(400, "invalid_argument")
+        assert "a mirrored buffer of device" in p["detail"]
+    assert beside.put("i", A, f"?mirrored=true&kind=ipc&device={beside.none}")["kind"] == "ipc"
+
+
+def test_a_side_of_it_is_adopted(m):
+    with Owner(m.daemon.unix) as owner, Owned(SIZE, A) as memory:
+        info = owner.adopt("m", [memory.fd], m.name, bytes=SIZE, side="host").json()
+        assert (info["head"], info["kind"], info["device"]["index"]) == ("host", "ipc", m.none)
+        assert owner.adopt("n", [memory.fd], m.name, bytes=SIZE, side="host", device=m.none).json()["pool"] is None
+        assert m.post("buffers/m/sync", {"to": "device"})["copied"]
+    until("the owner is gone", lambda: not m.meta("m")["adopted"])
+    assert (m.meta("m")["head"], m.data("m")) == ("device", A)
+
+
+def test_a_durable_one(start, simulated, tmp_path):
+    """Its device had pools when it was stored."""
+    s = Session(start("--disk-reserve", "0", spec=simulated("bytes=64M"), state=str(tmp_path)))
+    assert s.put("m", A, "?mirrored=true&durability=sync")["kind"] == "device"
+    s.ask("POST", "checkpoints", {"name": "c"}).expect(201)
+    s.daemon.kill()
+    s = Session(start("--disk-reserve", "0", spec=simulated("bytes=64M,poolless=0"), state=str(tmp_path)), s.name)
+    assert s.meta("m")["state"] == "stored"
+    loaded = s.post("buffers/m/load")
+    assert (loaded["kind"], loaded["head"], s.data("m")) == ("ipc", "device", A)
+    s.delete("buffers/m")
+    s.ask("POST", "/v1/checkpoints/c/restore", {}).expect(200)
+    assert (s.meta("m")["kind"], s.meta("m")["pool"], s.data("m")) == ("ipc", None, A)
+
+
+def test_a_side_of_it_grows(m):
+    """On a device of 64 MiB. Memory that is not kept is freed first."""
+    mib = 1 << 20
+    for size in (40, 60):
+        m.post("buffers/m/reserve", {"bytes": size * mib, "side": "device"})
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 65 * mib, "side": "device"}).problem(507, "out_of_memory")
+    assert p["retryable"] is False and m.meta("m")["sides"]["device"]["bytes"] == 60 * mib
+    m.post("buffers/m/release", {"side": "device"})
+    m.put("m", bytes(40 * mib), "?side=device", 200)
+    p = m.ask("POST", "buffers/m/reserve", {"bytes": 41 * mib, "side": "device"}, {"Prefer": "wait=300"}).problem(
+        507, "out_of_memory")
+    assert p["retryable"] is False and f"at once, {81 * mib} bytes" in p["detail"]
+    assert p["limit_bytes"] == 64 * mib and m.meta("m")["sides"]["device"]["bytes"] == 40 * mib
 
 
 def test_statistics_leave_its_pool_out(beside):
@@ -111,6 +203,8 @@ def test_a_device_that_lost_its_pools(start, simulated, tmp_path):
     for name in ("p", "q"):
         s.post("pools", {"name": name}, 201)
     s.ask("PATCH", "", {"pool": "p"}).expect(200)
+    s.put("lost", A, "?mirrored=true&side=device")
+    s.buffer("never", bytes=SIZE, mirrored=True)
     s.daemon.stop()
     s = Session(start(spec=without, state=str(tmp_path)), s.name)
     said = [line for line in s.daemon.log().splitlines() if "is lost" in line]
@@ -119,6 +213,10 @@ def test_a_device_that_lost_its_pools(start, simulated, tmp_path):
     assert s.get("")["pool"] == "default"
     s.put("x", b"1")
     s.ask("PATCH", "", {"pool": "p"}).problem(404, "device_not_found")
+    for name in ("lost", "never"):  # mirrored buffers work without pools
+        assert s.meta(name)["pool"] and s.put(name, A, "?side=device", 200)["kind"] == "ipc" and s.data(name) == A
+        assert s.post(f"buffers/{name}/sync", {"to": "host"})["copied"]
     s.daemon.stop()
     s = Session(start(spec=with_pools, state=str(tmp_path)), s.name)
+    assert s.put("lost", B, "?side=device", 200)["kind"] == "device" and s.data("lost") == B
     assert s.get("")["pool"] == "p" and "is lost" not in s.daemon.log()

@@ -46,6 +46,15 @@ def test_what_is_given_and_changed(s):
     assert changed["release_threshold_bytes"] is None and changed["max_bytes"] == 64 * MIB
     assert changed["reuse"] == {**REUSE, "allow_opportunistic": False, "follow_event_dependencies": False}
     assert s.patch("pools/p", {})["reuse"] == changed["reuse"] == s.get("pools/p")["reuse"]
+    never = (1 << 64) - 1  # as CUDA has it
+    assert s.patch("pools/p", {"release_threshold_bytes": 5})["release_threshold_bytes"] == 5
+    assert s.patch("pools/p", {"release_threshold_bytes": never})["release_threshold_bytes"] is None
+    assert s.post("pools", {"name": "never", "release_threshold_bytes": never}, 201)["release_threshold_bytes"] is None
+    for number in (never - 1, never + 1):
+        s.ask("PATCH", "pools/p", {"release_threshold_bytes": number}).problem(400, "invalid_argument")
+    refused = s.ask("POST", "pools", {"name": "q", "max_bytes": never}).problem(400, "invalid_argument")
+    assert "null" in refused["detail"]
+    s.delete("pools/never")
     s.patch("pools/p", {"release_threshold_bytes": 0})
     s.put("x", payload(MIB), "?pool=p")
     s.delete("buffers/x")

@@ -52,6 +52,7 @@ def test_without_tokens_a_local_client_shapes_the_default_pool(start):
     (("--default-pool-threshold", "3M"), (3 * MIB, [True, True, True])),
     (("--default-pool-threshold", "0", "--default-pool-reuse", "none"), (0, [False, False, False])),
     (("--default-pool-threshold", "none", "--default-pool-reuse", "all"), (None, [True, True, True])),
+    (("--default-pool-threshold", "18446744073709551615"), (None, [True, True, True])),
     (("--default-pool-threshold", "unlimited", "--default-pool-reuse", "internal,event"), (None, [True, False, True]))])
 def test_options_shape_them_from_the_start(start, simulated, options, wanted):
     s = Session(start(*options, spec=simulated("devices=2,bytes=64M")))
@@ -101,10 +102,44 @@ def test_the_current_pool_is_where_memory_comes_from(start):
 def test_what_cannot_be_the_current_pool(start, simulated):
     s = Session(start(spec=simulated("devices=2,bytes=64M")))
     s.ask("PATCH", "", {"pool": "none"}).problem(404, "pool_not_found")
-    assert '"default" for' in s.ask("PATCH", "", {"pool": "default.1"}).problem(400, "invalid_argument")["detail"]
+    s.ask("PATCH", "", {"pool": "default.2"}).problem(404, "pool_not_found")
     s.ask("PATCH", "", {"pool": 7}).problem(400, "wrong_type")
     s.ask("PATCH", "", {"pool": "a/b"}).problem(400, "invalid_name")
     assert s.get()["pool"] == "default"
+
+
+def test_each_device_has_its_own(start, simulated, tmp_path):
+    """As with cudaDeviceSetMempool and cudaDeviceGetMempool: one device's leaves the others as they are."""
+    spec = simulated("devices=3,poolless=2,bytes=64M")
+    d = start(spec=spec, state=str(tmp_path))
+    s = Session(d)
+    for name, device in (("p", 0), ("p2", 0), ("q", 1)):
+        s.post("pools", {"name": name, "device": device}, 201)
+    assert s.get()["current_pools"] == ["default", "default.1", None]
+    for pool, current, first in (("p", ["p", "default.1", None], "p"), ("q", ["p", "q", None], "p"),
+                                 ("p2", ["p2", "q", None], "p2"), ("default", ["default", "q", None], "q"),
+                                 ("p", ["p", "q", None], "p"), ("default.1", ["p", "default.1", None], "p"),
+                                 (None, ["default", "default.1", None], "default")):
+        for change in range(2):
+            tag = s.ask("GET", "").headers["ETag"]
+            s.patch("", {"pool": pool})
+        found = s.ask("GET", "", None, {"If-None-Match": tag}).expect(200).json()
+        assert (found["current_pools"], found["pool"]) == (current, first), pool
+    for pool in "pq":
+        s.patch("", {"pool": pool})
+    d.stop()
+    s = Session(start(spec=spec, state=str(tmp_path)))
+    assert s.get()["current_pools"] == ["p", "q", None]
+    for device, pool in ((0, "p"), (1, "q")):
+        s.buffer(f"x{device}", bytes=8, device=device)
+        assert s.meta(f"x{device}")["pool"] == pool
+        s.delete(f"buffers/x{device}")
+    tag = s.ask("GET", "").headers["ETag"]
+    s.delete("pools/p")
+    found = s.ask("GET", "", None, {"If-None-Match": tag}).expect(200).json()
+    assert (found["current_pools"], found["pool"]) == (["default", "q", None], "q")
+    (row,) = [row for row in s.daemon.get("/v1/sessions")["items"] if row["name"] == s.name]
+    assert row["current_pools"] == found["current_pools"]
 
 
 def test_it_ends_with_its_pool_and_survives_a_restart(start, tmp_path):

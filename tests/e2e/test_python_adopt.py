@@ -55,6 +55,8 @@ def test_one_side_of_a_mirrored_buffer(c):
         assert (a == 2.5).all() and c.sync("m", "host")["head"] == "synced" and not a.any()
         c.put("m", np.ones(4, np.float32))
         assert (a == 1).all() and c.info("m")["head"] == "host"
+    with c.adopt("m", c.shared_array((0,)), side="host") as nothing:
+        assert nothing.info["head"] == "device" and nothing.info["sides"]["host"]["owned"]
     info = c.info("m")
     assert (info["head"] == "device" and info["sides"]["host"]["bytes"] == 0 and not info["adopted"]
             and (c.get("m") == 1).all())

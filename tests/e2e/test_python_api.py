@@ -65,7 +65,8 @@ def test_every_route_has_a_method(monkeypatch):
         (c.pools.access, "P", 0, "none"), (c.pools.stats, "P"), (c.devices.stats, 0), (c.streams.list,),
         (c.streams.create, "T"), (c.streams.get, "T"), (c.streams.delete, "T"), (c.streams.sync, "T"),
         (c.streams.hold, "T"), (c.devices.selftest, 0), (c.events.list,), (c.events.create, "E"), (c.events.get, "E"),
-        (c.events.delete, "E"), (c.events.record, "E"), (c.events.wait, "E"), (c.devices.list,), (c.devices.get, 0),
+        (c.events.delete, "E"), (c.events.record, "E"), (c.events.wait, "E"), (c.events.sync, "E"), (c.devices.list,),
+        (c.devices.get, 0),
         (c.devices.sync, 0), (c.operations.list,), (c.operations.get, "O"), (c.operations.wait, "O"),
         (c.operations.cancel, "O"), (c.leases.list,), (c.leases.get, "L"), (c.leases.end, "L"), (c.checkpoint, "C"),
         (c.checkpoints,), (c.checkpoint_info, "C"), (c.verify_checkpoint, "C"), (c.restore, "C"),
@@ -147,6 +148,10 @@ def test_buffers(c):
     assert c.sync("m", "device")["head"] == "synced" and c.release("m", "host")["head"] == "device"
     assert c.get("m", raw=True) == payload(64)
     assert c.reserve("m", 100, "device")["sides"]["device"] == {"bytes": 100, "current": True, "owned": True}
+    assert c.reserve("m", side="device", elements=50, dtype="float32")["sides"]["device"]["bytes"] == 200
+    for wrong in ({"nbytes": 9, "elements": 9, "dtype": "int8"}, {"elements": 9}, {}):
+        with pytest.raises(gpubuf.InvalidArgument, match="in their place"):
+            c.reserve("m", side="host", **wrong)
     assert c.info("m")["sides"]["host"] == {"bytes": 0, "current": False, "owned": True, "pinned": False}
 
 
@@ -185,8 +190,11 @@ def test_pools(c):
     assert {"default"} <= {p["name"] for p in c.pools.list()}
     made = c.pools.create("p", max_bytes=64 << 20, release_threshold_bytes=0, reuse={"allow_opportunistic": False})
     assert made["max_bytes"] and made["reuse"]["allow_opportunistic"] is False
+    assert c.pools.update("p", release_threshold_bytes=2 ** 64 - 1)["release_threshold_bytes"] is None
+    c.pools.update("p", release_threshold_bytes=0)
     c.put("x", payload(1000), pool="p")
     assert c.info("x")["pool"] == "p" and c.pools.get("p")["buffers"] == 1
+    assert c.sessions.update(pool="p")["current_pools"][0] == "p"
     assert c.sessions.update(pool="p")["pool"] == "p" and c.sessions.update(pool="default")["pool"] == "default"
     assert c.pools.get("p")["growths"] == 1 and c.pools.get("p")["reuses"] == 0
     assert c.pools.update("p", reuse={"allow_opportunistic": True})["reuse"]["allow_opportunistic"]
@@ -207,6 +215,7 @@ def test_streams_events_devices(c):
     c.events.create("e")
     assert (c.events.record("e", "s")["recorded"] and c.events.wait("e")["name"] == "e" and c.events.list()[0]["name"]
             == "e")
+    assert c.events.sync("e", wait=5)["done"] and c.operations.wait(c.submit(c.events.sync, "e"))["state"] == "done"
     assert c.streams.sync("s", wait=5)["busy"] is False and c.events.get("e")["done"]
     c.events.delete("e")
     c.streams.delete("s")
@@ -290,7 +299,7 @@ def test_answers_have_the_keys_of_their_types(daemon, session):
             types.Stream: [c.streams.create("s"), c.streams.get("s"), c.streams.sync("s"), *c.streams.list()],
             types.Hold: [c.streams.hold("s", 1)],
             types.Event: [c.events.create("e"), c.events.record("e"), c.events.wait("e"), c.events.get("e"),
-                          *c.events.list()],
+                          c.events.sync("e"), *c.events.list()],
             types.Device: [c.devices.get(), *c.devices.list()],
             types.Operation: [moved, done, *c.operations.list(), c.submit(c.info, "x")],
             types.Verified: [c.verify("x"), c.verify("x", algorithms=["sha-256"])],

@@ -50,7 +50,7 @@ def test_reuse_of_memory_freed_on_another_stream(start, backend, policy, on):
 
 # --- synchronizing ----------------------------------------------------------------------------------------------------
 
-SYNCS = [("streams/a/sync", 200), ("sync", 204), ("/v1/devices/0/sync", 204)]
+SYNCS = [("streams/a/sync", 200), ("sync", 204), ("/v1/devices/0/sync", 204), ("events/e/sync", 200)]
 
 
 @pytest.fixture
@@ -66,6 +66,8 @@ def freed(start, backend):
         s.put("x", payload(MIB) * 40, "?pool=p&stream=a")
         found = s.attributes("x")["device_address"], s.get("pools/p")["reserved_bytes"]
         s.delete("buffers/x")
+        s.post("events", {"name": "e"}, 201)
+        s.post("events/e/record", {"stream": "a"})
         return s, *found
 
     return go
@@ -73,8 +75,8 @@ def freed(start, backend):
 
 @pytest.mark.parametrize("sync", [*SYNCS, None])
 def test_memory_freed_before_a_sync_is_for_every_stream(freed, sync):
-    """As after cudaStreamSynchronize or cudaDeviceSynchronize: no policy forbids it. Without a sync it is other
-    memory."""
+    """As after cudaStreamSynchronize, cudaEventSynchronize or cudaDeviceSynchronize: no policy forbids it. Without a
+    sync it is other memory."""
     s, address, reserved = freed(1 << 30)
     if sync:
         s.post(sync[0], None, sync[1])

@@ -73,6 +73,8 @@ def test_refusals(s):
         ("DELETE", "events/none", None, 404, "event_not_found", "none"),
         ("POST", "events/none/record", None, 404, "event_not_found", "none"),
         ("POST", "events/none/wait", None, 404, "event_not_found", "none"),
+        ("POST", "events/none/sync", None, 404, "event_not_found", "none"),
+        ("POST", "events/e/sync", {"stream": "default"}, 400, "unknown_field", "stream"),
         ("POST", "events/e/record", {"stream": "none"}, 404, "stream_not_found", "none"),
         ("POST", "events/e/wait", {"stream": "none"}, 404, "stream_not_found", "none"),
         ("POST", "events/e/wait", {"stream": 5}, 400, "wrong_type", "string"),
@@ -90,6 +92,7 @@ def test_life_of_an_event(s):
     assert (r.headers["Location"] == s.base + "/events/e" and r.json()["recorded"] is False and r.json()["stream"]
             is None)
     s.post("events/e/wait", {"stream": "default"})  # never recorded: nothing to wait for
+    assert s.post("events/e/sync")["done"] is True
     s.post("streams", {"name": "a"}, 201)
     s.put("x", BIG, "?stream=a")
     assert s.post("events/e/record", {"stream": "a"})["recorded"] and s.get("events/e")["stream"] == "a"
@@ -175,12 +178,15 @@ def test_a_stalled_stream_holds_up_nobody_else(stalled):
 def test_syncs_are_bounded(stalled):
     one, two, raw = stalled
     brief = {"Prefer": "wait=0"}
-    for path in ("streams/a/sync", "sync", "/v1/devices/0/sync"):
+    one.post("events", {"name": "e"}, 201)
+    one.post("events/e/record", {"stream": "a"})
+    for path in ("streams/a/sync", "sync", "/v1/devices/0/sync", "events/e/sync"):
         p = one.ask("POST", path, None, brief).problem(503, "timed_out")
         assert p["retryable"]
     one.post("streams/default/sync", None, 200, brief)
     two.post("sync", None, 204, {"Prefer": "wait=60"})
     assert one.get("streams/a")["busy"]
+    assert one.post("events/e/sync", None, 200, {"Prefer": "wait=60"})["done"] is True
     one.post("streams/a/sync", None, 200, {"Prefer": "wait=60"})
     assert raw.reply().status == 200
     for path, status in (("sync", 204), ("/v1/devices/0/sync", 204)):

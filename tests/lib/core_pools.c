@@ -194,6 +194,21 @@ int core_event_record(struct gb_core *core, const char *session, const char *nam
     return core_do(err, event, gb_event_record_call, core, &at, &st);
 }
 
+int core_event_sync(struct gb_core *core, const char *session, const char *name, struct gb_event_view *ret,
+                    struct gb_error *err) {
+    struct gb_locator at = core_at(session, name);
+    struct core_call c;
+    int r;
+
+    core_call_begin(&c);
+    gb_event_sync_call(core, &at, c.call.event);
+    r = core_call_wait(&c, err);
+    if (r == 0 && ret)
+        *ret = c.call.event->event;
+    core_call_free(&c);
+    return r;
+}
+
 int core_event_wait(struct gb_core *core, const char *session, const char *name, const char *stream,
                     struct gb_error *err) {
     struct gb_name st = core_name(stream);

@@ -40,6 +40,8 @@ int core_event_get(struct gb_core *core, const char *session, const char *name, 
                    struct gb_error *err);
 int core_event_record(struct gb_core *core, const char *session, const char *name, const char *stream,
                       struct gb_error *err);
+int core_event_sync(struct gb_core *core, const char *session, const char *name, struct gb_event_view *ret,
+                    struct gb_error *err);
 int core_event_wait(struct gb_core *core, const char *session, const char *name, const char *stream,
                     struct gb_error *err);
 

@@ -82,9 +82,15 @@ char *gb_etag_session(const struct gb_session_view *view, char *out) {
     int n = snprintf(out, GB_ETAG_SIZE, "s%" PRId64 ".%" PRId64 "-%" PRIu64 "-%" PRIu64, view->rec.id,
                      view->rec.version, view->used_bytes, view->buffers);
 
-    /* The end of its current pool changes the session, and not its record. */
-    if (view->pool_id > 0)
-        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-p%" PRId64, view->pool_id);
+    /* The end of a current pool changes the session, and not its record. */
+    if (view->pools_mark > 0)
+        snprintf(out + n, GB_ETAG_SIZE - (size_t)n, "-p%" PRIx64, view->pools_mark);
+    return out;
+}
+
+char *gb_etag_event(const struct gb_event_view *view, char *out) {
+    snprintf(out, GB_ETAG_SIZE, "e%" PRId64 ".%" PRIx64 ".%" PRIu64 "-%d", view->id, (uint64_t)view->created_at_us,
+             view->records, view->done);
     return out;
 }
 

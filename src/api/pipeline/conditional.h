@@ -7,6 +7,7 @@
  *     buffer    "b<id>.<version>"          its metadata
  *     session   "s<id>.<version>-<used>-<buffers>"   its record and what it holds; a change depends on the record
  *               alone, the part before the first '-'
+ *     event     "e<id>.<time>.<records>-<done>"
  */
 #ifndef GB_API_PIPELINE_CONDITIONAL_H
 #define GB_API_PIPELINE_CONDITIONAL_H
@@ -33,6 +34,7 @@ char *gb_etag_slice(const struct gb_buffer_rec *rec,
                     char *out); /* raw bytes; slices in the other forms have the tags of the whole */
 char *gb_etag_buffer(const struct gb_buffer_rec *rec, char *out);
 char *gb_etag_session(const struct gb_session_view *view, char *out);
+char *gb_etag_event(const struct gb_event_view *view, char *out);
 
 /* What a change depends on: If-Match, If-None-Match, and the record that it was worked out from. */
 struct gb_conditions {

@@ -13,6 +13,14 @@
 #include "base/text.h"
 #include "fleet/pull/pull.h"
 
+/* UINT64_MAX, with which CUDA says "no limit". jansson refuses it, so it is read as the fraction that it rounds to. */
+static const char unlimited[] = "18446744073709551615";
+static const char unlimited_real[] = "184467440737095516e2";
+
+static bool is_unlimited(const json_t *value) {
+    return json_is_real(value) && json_real_value(value) == 18446744073709551616.0;
+}
+
 /* --- JSON objects ------------------------------------------------------------------------------------------------- */
 
 static const char *type_name(const json_t *value) {
@@ -26,7 +34,7 @@ static const char *type_name(const json_t *value) {
     case JSON_INTEGER:
         return "a number";
     case JSON_REAL:
-        return "a fraction";
+        return is_unlimited(value) ? "a number" : "a fraction";
     case JSON_TRUE:
     case JSON_FALSE:
         return "true or false";
@@ -86,11 +94,46 @@ int gb_json_known(const json_t *object, const char *what, const char *fields, st
     return 0;
 }
 
+static bool of_number(const char *text, size_t n, size_t at) {
+    return at < n && text[at] != '\0' && strchr("+-.0123456789eE", text[at]);
+}
+
+/* Both texts have one length, so that the places in errors stay right. */
+static void write_unlimited(char *text, size_t n) {
+    const size_t len = sizeof(unlimited) - 1;
+    bool quoted = false;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        if (quoted && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            quoted = !quoted;
+        else if (!quoted && i + len <= n && memcmp(text + i, unlimited, len) == 0 && !of_number(text, n, i - 1) &&
+                 !of_number(text, n, i + len))
+            memcpy(text + i, unlimited_real, len);
+    }
+}
+
+static json_t *load(const char *text, size_t n, json_error_t *error) {
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, error);
+    char *copy = NULL;
+
+    if (!root && json_error_code(error) == json_error_numeric_overflow)
+        copy = malloc(n);
+    if (!copy)
+        return root;
+    memcpy(copy, text, n);
+    write_unlimited(copy, n);
+    root = json_loadb(copy, n, JSON_REJECT_DUPLICATES, error);
+    free(copy);
+    return root;
+}
+
 int gb_json_object(const char *text, size_t n, const char *fields, json_t **ret, struct gb_error *err) {
     json_error_t error;
-    json_t *root;
+    json_t *root = load(text, n, &error);
 
-    root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return refuse(&error, err);
     if (!json_is_object(root)) {
@@ -114,6 +157,8 @@ static int read_whole(const json_t *value, const char *key, const char *wanted, 
         *ret = (uint64_t)json_real_value(value);
         return 1;
     }
+    if (is_unlimited(value))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field '%s' must be 2^63 - 1 at most", key);
     if (!json_is_integer(value))
         return wrong_type(key, wanted, value, err);
     if (json_integer_value(value) < 0)
@@ -134,7 +179,7 @@ int gb_json_limit(const json_t *object, const char *key, uint64_t *ret, struct g
 
     if (!value)
         return 0;
-    if (json_is_null(value)) {
+    if (json_is_null(value) || is_unlimited(value)) {
         *ret = GB_UNLIMITED;
         return 1;
     }
@@ -445,6 +490,11 @@ int gb_device_field(const struct gb_api *api, const json_t *object, const char *
     if (value && !json_is_number(value))
         return gb_error_set(err, GB_ERR_WRONG_TYPE,
                             "the field '%s' must be a device: its index, or its UUID as a string", key);
+    if (json_is_integer(value) && json_integer_value(value) < 0)
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "the field '%s' must not be negative, and is %lld; without it the device is 0, or that of the pool", key,
+            (long long)json_integer_value(value));
     switch (gb_json_u64(object, key, &index, err)) {
     case 0:
         return 0;

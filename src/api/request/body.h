@@ -25,7 +25,7 @@ int gb_json_known(const json_t *object, const char *what, const char *fields, st
 /* The readers of one field set *ret when the field is given. Numbers are whole, from 0 to INT64_MAX. Each returns 1
  * when the field is given, 0 when it is not, or -1 with WRONG_TYPE or INVALID_ARGUMENT. */
 int gb_json_u64(const json_t *object, const char *key, uint64_t *ret, struct gb_error *err);
-/* null gives GB_UNLIMITED. */
+/* null and 18446744073709551615 give GB_UNLIMITED. */
 int gb_json_limit(const json_t *object, const char *key, uint64_t *ret, struct gb_error *err);
 int gb_json_bool(const json_t *object, const char *key, bool *ret, struct gb_error *err);
 /* Reads the value that a fill repeats, of `width` bytes: a whole number, or "0x..." when it does not fit in 63 bits. */

@@ -533,17 +533,36 @@ static int read_sync(const struct gb_http_request *request, struct gb_sides *ret
     return r < 0 ? -1 : 0;
 }
 
+/* bytes, or elements of a dtype. */
+static int read_capacity(const json_t *body, uint64_t *ret, struct gb_error *err) {
+    enum gb_dtype dtype = GB_DTYPE_UINT8;
+    uint64_t elements = 0;
+    int has_bytes = gb_json_u64(body, "bytes", ret, err);
+    int has_elements = has_bytes < 0 ? -1 : gb_json_u64(body, "elements", &elements, err);
+    int has_dtype = has_elements < 0 ? -1 : gb_json_dtype(body, "dtype", &dtype, err);
+
+    if (has_dtype < 0)
+        return -1;
+    if (has_elements != has_dtype || has_bytes == has_elements)
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "give the least that the side is to hold: 'bytes', or in their place 'elements' and 'dtype'");
+    if (has_elements && (!gb_mul_u64(elements, gb_dtype_bytes(dtype), ret) || *ret > INT64_MAX))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "%llu elements of %s have more than 2^63 - 1 bytes: give fewer",
+                            (unsigned long long)elements, gb_dtype_name(dtype));
+    return 0;
+}
+
 static int read_reserve(const struct gb_http_request *request, struct gb_mirror_reserve *ret, struct gb_error *err) {
     struct gb_sides side;
     json_t *body;
     int r;
 
-    if (gb_body_object(request, "bytes side stream", false, &body, err) < 0)
+    if (gb_body_object(request, "bytes elements dtype side stream", false, &body, err) < 0)
         return -1;
-    r = gb_json_u64(body, "bytes", &ret->bytes, err);
+    r = read_capacity(body, &ret->bytes, err);
     if (r == 0)
-        r = gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'bytes': the least that the side is to hold");
-    if (r > 0)
         r = gb_action_read_sides(body, "side", false, &side, err);
     if (r == 0) {
         ret->host = side.host;

@@ -151,6 +151,9 @@ static int read_maximum(const json_t *object, const char *key, uint64_t *ret, st
     uint64_t value = GB_UNLIMITED;
     int r = gb_json_limit(object, key, &value, err);
 
+    if (r > 0 && value == GB_UNLIMITED && !json_is_null(json_object_get(object, key)))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the field '%s' must be 2^63 - 1 at most, or null for as much as the device has", key);
     if (r > 0 && value == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the field '%s' must be at least 1, or null for as much as the device has", key);

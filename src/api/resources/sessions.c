@@ -386,11 +386,11 @@ static int read_fields(const json_t *body, const char *old_labels, struct gb_ses
     return read_replicas(body, params, err);
 }
 
-static enum gb_step send_session(const struct gb_session_view *view, int status, struct gb_http_response *response,
-                                 struct gb_error *err) {
+static enum gb_step send_session(const struct gb_http_request *request, const struct gb_session_view *view, int status,
+                                 struct gb_http_response *response, struct gb_error *err) {
     struct gb_json_writer out = {0};
 
-    gb_render_session(&out, NULL, view);
+    gb_render_session(&out, NULL, gb_api_of(request), view);
     return gb_reply_json(&out, status, response, err);
 }
 
@@ -412,7 +412,7 @@ enum gb_step gb_session_reply(struct gb_http_request *request, const void *resul
         gb_replicas_wake(gb_api_of(request)->replicas);
     if (call->created && gb_api_of(request)->fleet)
         gb_redirect_epoch(request, call->session.rec.fleet_epoch, response);
-    return send_session(&call->session, call->created ? 201 : 200, response, err);
+    return send_session(request, &call->session, call->created ? 201 : 200, response, err);
 }
 
 /* What has a meaning for sessions that are registered alone. */
@@ -574,7 +574,7 @@ static enum gb_step put(struct gb_http_request *request, const json_t *body, con
     gb_text_unref(params->labels);
     if (gb_confirm(request, "session", &params->name, &differences, GB_ERR_SESSION_EXISTS, err) == 0 &&
         gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_session(&view, etag)) == 0)
-        step = send_session(&view, 200, response, err);
+        step = send_session(request, &view, 200, response, err);
     gb_session_rec_done(&view.rec);
     return step;
 }
@@ -630,17 +630,17 @@ enum gb_step gb_api_session_get(struct gb_http_request *request, struct gb_http_
         step = gb_poll_unchanged(gb_api_of(request)->polls, request, response, gb_api_session_get, same_session, etag,
                                  sequence);
     else
-        step = send_session(&view, 200, response, err);
+        step = send_session(request, &view, 200, response, err);
     gb_session_rec_done(&view.rec);
     return step;
 }
 
-/* null: "default". */
+/* null: "". */
 static int read_pool(const json_t *body, struct gb_session_params *params, struct gb_error *err) {
     const json_t *pool = json_object_get(body, "pool");
 
     params->has_pool = pool != NULL;
-    strcpy(params->pool.s, "default");
+    params->pool = (struct gb_name){""};
     if (!pool || json_is_null(pool))
         return 0;
     return gb_json_name(body, "pool", &params->pool, err) < 0 ? -1 : 0;
@@ -809,7 +809,7 @@ static int visit(void *arg, const struct gb_session_view *view, struct gb_error 
 
     (void)err;
     if (gb_walk_takes(walk, &item))
-        gb_render_session(&walk->out, NULL, view);
+        gb_render_session(&walk->out, NULL, walk->api, view);
     return walk->full;
 }
 

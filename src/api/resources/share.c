@@ -313,6 +313,7 @@ static int read_way(const json_t *body, struct gb_import *what, struct gb_error 
 /* CUDA's older handle, and the pointer into a pool, come in the body; the other handles are descriptors. */
 static int read_handle(const json_t *body, struct gb_import *what, struct gb_error *err) {
     bool legacy = what->way == GB_EXPORT_LEGACY;
+    bool needed = what->bytes > 0 && (legacy || what->way == GB_EXPORT_POOL);
     const char *of = legacy ? "cudaIpcGetMemHandle" : "cudaMemPoolExportPointer";
     const char *text = NULL;
     int r = gb_json_string(body, "handle", &text, err);
@@ -322,7 +323,7 @@ static int read_handle(const json_t *body, struct gb_import *what, struct gb_err
     if (r > 0 && !legacy && what->way != GB_EXPORT_POOL)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the field 'handle' goes with the ways legacy and pool; others hand over a descriptor");
-    if (r == 0 && (legacy || what->way == GB_EXPORT_POOL))
+    if (r == 0 && needed)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the way %s needs 'handle': 64 bytes of %s in base64",
                             gb_export_way_name(what->way), of);
     if (r > 0 && !gb_base64_exact(text, strlen(text), what->handle, sizeof(what->handle)))
@@ -477,6 +478,22 @@ static enum gb_step begin(struct gb_http_request *request, struct gb_adopt_param
     return gb_async_end(request, response, gb_reply_buffer, 0, err);
 }
 
+/* 0 bytes in place of a side: no memory comes, and the side's own is given up. Takes over params->check. */
+static enum gb_step take_away(struct gb_http_request *request, struct gb_adopt_params *params,
+                              struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_locator at = {params->session, params->name};
+    struct gb_buffer_call *call = NULL;
+
+    if (gb_share_take(request, err))
+        call = gb_async_begin(request, sizeof(*call), err);
+    if (!call) {
+        drop_check(params);
+        return GB_STEP_ERROR;
+    }
+    gb_buffer_mirror_drop(gb_api_of(request)->core, &at, params->side, &params->check, call);
+    return gb_async_end(request, response, gb_reply_buffer, 0, err);
+}
+
 enum gb_step gb_api_buffer_adopt(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
     struct gb_adopt_params params = {.import = {.fd = -1}};
@@ -486,5 +503,7 @@ enum gb_step gb_api_buffer_adopt(struct gb_http_request *request, struct gb_http
         gb_conditions_read(request, &conditions, err) < 0)
         return GB_STEP_ERROR;
     params.check = gb_conditions_buffer_check(conditions);
+    if (params.has_side && params.import.bytes == 0)
+        return take_away(request, &params, response, err);
     return begin(request, &params, response, err);
 }

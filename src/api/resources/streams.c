@@ -1,6 +1,9 @@
 /* Streams of a session, the wait for all of them, holds, and events. A PUT of a stream that is there confirms it. */
+#include <string.h>
+
 #include "api/context.h"
 #include "api/pipeline/async.h"
+#include "api/pipeline/conditional.h"
 #include "api/pipeline/list.h"
 #include "api/reply.h"
 #include "api/request/body.h"
@@ -220,15 +223,39 @@ enum gb_step gb_api_event_list(struct gb_http_request *request, struct gb_http_r
     return gb_reply_page(request, response, &offer, list_events, err);
 }
 
+static bool same_event(struct gb_core *core, const struct gb_http_request *request, const char *tag) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_event_view view;
+    struct gb_locator at;
+    char etag[GB_ETAG_SIZE];
+
+    return gb_path_locator(request, "event name", &at, &err) == 0 && gb_event_get(core, &at, &view, &err) == 0 &&
+           strcmp(gb_etag_event(&view, etag), tag) == 0;
+}
+
+/* The end of the device's work is announced to those alone who wait for a change. */
 enum gb_step gb_api_event_get(struct gb_http_request *request, struct gb_http_response *response,
                               struct gb_error *err) {
+    struct gb_api *api = gb_api_of(request);
     struct gb_event_view view;
     struct gb_json_writer out = {0};
     struct gb_locator at;
+    char etag[GB_ETAG_SIZE];
+    uint64_t sequence = gb_core_sequence(api->core);
+    enum gb_step step;
+    int r;
 
-    if (gb_path_locator(request, "event name", &at, err) < 0 ||
-        gb_event_get(gb_api_of(request)->core, &at, &view, err) < 0)
+    if (gb_path_locator(request, "event name", &at, err) < 0 || gb_event_get(api->core, &at, &view, err) < 0)
         return GB_STEP_ERROR;
+    r = gb_conditions_get(request, gb_etag_event(&view, etag), response, err);
+    if (r < 0)
+        return GB_STEP_ERROR;
+    if (r == 0) {
+        step = gb_poll_unchanged(api->polls, request, response, gb_api_event_get, same_event, etag, sequence);
+        if (step == GB_STEP_WAIT && !view.done)
+            gb_event_announce(api->core, &at);
+        return step;
+    }
     gb_render_event(&out, NULL, at.session.s, &view);
     return gb_reply_json(&out, 200, response, err);
 }
@@ -263,6 +290,20 @@ enum gb_step gb_api_event_create(struct gb_http_request *request, struct gb_http
 enum gb_step gb_api_event_delete(struct gb_http_request *request, struct gb_http_response *response,
                                  struct gb_error *err) {
     return gb_path_call(request, response, "event name", gb_event_remove, err);
+}
+
+enum gb_step gb_api_event_sync(struct gb_http_request *request, struct gb_http_response *response,
+                               struct gb_error *err) {
+    struct gb_event_call *call;
+    struct gb_locator at;
+
+    if (gb_path_locator(request, "event name", &at, err) < 0 || gb_body_no_fields(request, err) < 0)
+        return GB_STEP_ERROR;
+    call = gb_async_begin(request, sizeof(*call), err);
+    if (!call)
+        return GB_STEP_ERROR;
+    gb_event_sync_call(gb_api_of(request)->core, &at, call);
+    return gb_async_end(request, response, reply_event, gb_sync_deadline_ns(request), err);
 }
 
 /* Records the event on a stream, or lets a stream wait for it. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cuda/internal.h"
 #include "base/thread.h"
@@ -94,15 +95,10 @@ static int cuda_device_count(struct gb_backend *base) {
 
 static int cuda_device_get(struct gb_backend *base, int device, struct gb_device_rec *ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
-    cudaError_t rc;
+    uint64_t free_bytes;
 
-    if (gb_cuda_enter(be, device, err) < 0)
+    if (gb_cuda_enter(be, device, err) < 0 || gb_cuda_free_bytes(be, device, &free_bytes, err) < 0)
         return -1;
-    rc = cudaMemGetInfo(&free_bytes, &total_bytes);
-    if (rc != cudaSuccess)
-        return gb_cuda_fail(be, rc, "cudaMemGetInfo", err);
     *ret = be->devices[device].rec;
     ret->free_bytes = free_bytes;
     return 0;
@@ -217,6 +213,10 @@ static int open_all(struct cuda_backend *be, struct gb_error *err) {
             return -1;
     }
     gb_cuda_describe_releases(be);
+    be->machine_bytes = gb_memory_there("");
+    if (be->machine_bytes == 0)
+        be->machine_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    gb_memory_budget_init(&be->budget, "");
     return 0;
 }
 
@@ -237,7 +237,7 @@ int gb_cuda_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     be = calloc(1, sizeof(*be));
     if (!be)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
-    be->base.ops = &cuda_ops;
+    be->base = (struct gb_backend){.ops = &cuda_ops, .domain = "cuda"};
     gb_mutex_init(&be->dead_lock);
     gb_mutex_init(&be->bounces_lock);
     gb_mutex_init(&be->holds.lock);

@@ -78,15 +78,39 @@ static void describe_capabilities(struct cuda_backend *be, const struct cudaDevi
 }
 
 void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret) {
+    uint64_t machine_bytes;
+
     memset(ret, 0, sizeof(*ret));
     ret->index = device;
     uuid_text(&prop->uuid, ret->uuid);
     snprintf(ret->name, sizeof(ret->name), "%.*s", (int)sizeof(ret->name) - 1, prop->name);
     ret->total_bytes = prop->totalGlobalMem;
     ret->integrated = prop->integrated != 0;
+    machine_bytes = ret->integrated ? gb_memory_there("") : 0;
+    if (machine_bytes > 0 &&
+        machine_bytes < ret->total_bytes) /* a control group bounds what the CPU and the GPU share */
+        ret->total_bytes = machine_bytes;
     ret->cpu_access = false;
     ret->compute_major = prop->major;
     ret->compute_minor = prop->minor;
+}
+
+int gb_cuda_free_bytes(struct cuda_backend *be, int device, uint64_t *ret, struct gb_error *err) {
+    const struct gb_device_rec *rec = &be->devices[device].rec;
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    uint64_t left = rec->integrated ? gb_memory_left("") : UINT64_MAX;
+    cudaError_t rc;
+
+    if (left < UINT64_MAX) {
+        *ret = left < rec->total_bytes ? left : rec->total_bytes;
+        return 0;
+    }
+    rc = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (rc != cudaSuccess)
+        return gb_cuda_fail(be, rc, "cudaMemGetInfo", err);
+    *ret = free_bytes;
+    return 0;
 }
 
 static void version_text(int version, char ret[GB_RELEASE_SIZE]) {

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "backend/host/arena.h"
 #include "base/error.h"
+#include "base/process.h"
 
 struct cuda_backend;
 
@@ -145,6 +146,10 @@ struct cuda_backend {
     pthread_mutex_t dead_lock;
     struct gb_error why; /* immutable once dead */
     struct cuda_driver driver;
+    uint64_t machine_bytes; /* the memory that this process may have */
+    struct gb_memory_budget budget;
+    _Atomic uint64_t host_bytes;   /* of kinds pinned and pageable */
+    _Atomic uint64_t others_bytes; /* resident, and not among host_bytes: staging memory, and what was imported */
     pthread_mutex_t files_lock;
     struct gb_host_ranges files; /* memory of kinds pinned and pageable, under files_lock */
     pthread_mutex_t imports_lock;
@@ -183,6 +188,10 @@ int gb_cuda_device_attribute(struct cuda_backend *be, int device, CUdevice_attri
 
 /* Sets identity and sizes. */
 void gb_cuda_describe(const struct cudaDeviceProp *prop, int device, struct gb_device_rec *ret);
+
+/* Memory of the device that can be had now. CUDA counts an integrated GPU's memory as used while the kernel keeps files
+ * in it, so there the kernel's number is right. */
+int gb_cuda_free_bytes(struct cuda_backend *be, int device, uint64_t *ret, struct gb_error *err);
 
 /* Sets the releases of driver and runtime, which all devices have in common. */
 void gb_cuda_describe_releases(struct cuda_backend *be);

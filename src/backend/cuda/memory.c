@@ -27,11 +27,16 @@ int gb_cuda_pin_alloc(struct gb_backend *base, size_t bytes, void **ret, struct 
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%zu bytes of page-locked memory cannot be had", bytes);
     if (gb_cuda_enter(be, 0, err) < 0)
         return -1;
-    rc = cudaHostAlloc(&ptr, (bytes + PIN_UNIT - 1) / PIN_UNIT * PIN_UNIT, cudaHostAllocPortable);
+    bytes = (bytes + PIN_UNIT - 1) / PIN_UNIT * PIN_UNIT;
+    if (bytes > gb_memory_budget_left(&be->budget, atomic_load(&be->host_bytes)))
+        rc = cudaErrorMemoryAllocation;
+    else
+        rc = cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable);
     if (rc == cudaErrorMemoryAllocation)
         gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "the machine does not give %zu bytes of page-locked memory", bytes);
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaHostAlloc", err);
+    atomic_fetch_add(&be->others_bytes, bytes);
     *ret = ptr;
     return 0;
 }
@@ -287,24 +292,19 @@ static const char *const alloc_calls[GB_KIND_COUNT] = {
 /* Smaller allocations may share one piece of this size, and an importer maps the whole piece. */
 #define IPC_UNIT (2ull << 20)
 
-static uint64_t machine_bytes(void) {
-    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* Sets "out of memory" with the numbers of the device or of the machine. Returns -1. */
 static int fail_memory(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, cudaError_t rc,
                        struct gb_error *err) {
     const char *call = alloc_calls[kind];
     uint64_t limit = be->devices[device].rec.total_bytes;
-    size_t free_bytes = 0;
-    size_t total_bytes = 0;
+    uint64_t free_bytes;
 
     if (rc != cudaErrorMemoryAllocation)
         return gb_cuda_fail(be, rc, call, err);
-    if ((kind == GB_KIND_SHARED || kind == GB_KIND_IPC) && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
-        gb_error_numbers(err, total_bytes, total_bytes - free_bytes, bytes);
+    if ((kind == GB_KIND_SHARED || kind == GB_KIND_IPC) && gb_cuda_free_bytes(be, device, &free_bytes, NULL) == 0)
+        gb_error_numbers(err, limit, limit > free_bytes ? limit - free_bytes : 0, bytes);
     else
-        gb_error_numbers(err, kind == GB_KIND_MANAGED ? limit + machine_bytes() : machine_bytes(), 0, bytes);
+        gb_error_numbers(err, kind == GB_KIND_MANAGED ? limit + be->machine_bytes : be->machine_bytes, 0, bytes);
     gb_error_set(err, GB_ERR_OUT_OF_MEMORY, "%" PRIu64 " bytes of kind %s are not to be had", bytes,
                  gb_kind_name(kind));
     return gb_cuda_fail(be, rc, call, err);
@@ -406,10 +406,49 @@ uint64_t gb_cuda_ipc_size(uint64_t bytes) {
 }
 
 /* The bytes that the device and the machine have at most. */
-static uint64_t most(const struct gb_device_rec *rec, enum gb_kind kind) {
+static uint64_t most(const struct cuda_backend *be, const struct gb_device_rec *rec, enum gb_kind kind) {
     uint64_t of_device = gb_kind_of_device(kind) ? rec->total_bytes : 0;
 
-    return of_device + (kind == GB_KIND_SHARED || kind == GB_KIND_IPC ? 0 : machine_bytes());
+    return of_device + (kind == GB_KIND_SHARED || kind == GB_KIND_IPC ? 0 : be->machine_bytes);
+}
+
+/* Takes bytes of the host's memory from what the machine has left, before the kernel kills the process for using more.
+ * Returns 0 or -1. */
+static int take_host(struct cuda_backend *be, enum gb_kind kind, uint64_t bytes, struct gb_error *err) {
+    uint64_t given;
+    uint64_t left;
+
+    gb_memory_budget_read(&be->budget, atomic_load(&be->host_bytes), atomic_load(&be->others_bytes));
+    given = atomic_fetch_add(&be->host_bytes, bytes);
+    left = gb_memory_budget_left(&be->budget, given);
+    if (bytes <= left)
+        return 0;
+    atomic_fetch_sub(&be->host_bytes, bytes);
+    gb_error_numbers(err, left + given, given, bytes);
+    gb_error_set(err, GB_ERR_OUT_OF_MEMORY,
+                 "%" PRIu64
+                 " bytes of kind %s do not fit: the machine, or the control group of the daemon, has %" PRIu64 " left",
+                 bytes, gb_kind_name(kind), left);
+    return gb_cuda_fail(be, cudaErrorMemoryAllocation, alloc_calls[kind], err);
+}
+
+/* Allocates memory of kind PINNED or PAGEABLE. Returns 0 or -1. */
+static int alloc_host(struct cuda_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                      struct gb_error *err) {
+    int r = 1;
+    cudaError_t rc;
+
+    if (take_host(be, kind, bytes, err) < 0)
+        return -1;
+    if (kind == GB_KIND_PAGEABLE || be->devices[device].locks_pages)
+        r = file_alloc(be, device, kind, bytes, ret, err);
+    if (r > 0) {
+        rc = cudaHostAlloc(ret, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+        r = rc == cudaSuccess ? 0 : fail_memory(be, device, kind, bytes, rc, err);
+    }
+    if (r < 0)
+        atomic_fetch_sub(&be->host_bytes, bytes);
+    return r;
 }
 
 int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, uint64_t bytes, void **ret,
@@ -418,7 +457,6 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
     const struct gb_device_rec *rec;
     void *ptr = NULL;
     cudaError_t rc;
-    int r;
 
     if (kind == GB_KIND_DEVICE || (unsigned)kind >= GB_KIND_COUNT)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "memory of kind %s comes from a pool", gb_kind_name(kind));
@@ -428,27 +466,41 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
         return -1;
     rec = &be->devices[device].rec;
     if (rec->kind_missing[kind][0] != '\0')
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind %s: %s", device,
-                            gb_kind_name(kind), rec->kind_missing[kind]);
+        return gb_native_refuse(err, base->domain, GB_NATIVE_NOT_SUPPORTED, gb_native_kind_call(kind),
+                                "device %d has no memory of kind %s: %s", device, gb_kind_name(kind),
+                                rec->kind_missing[kind]);
     /* Checked here, because CUDA reports a size beyond its address space as invalid. */
-    if (bytes > most(rec, kind))
+    if (bytes > most(be, rec, kind))
         return fail_memory(be, device, kind, bytes, cudaErrorMemoryAllocation, err);
-    if (kind == GB_KIND_PAGEABLE || (kind == GB_KIND_PINNED && be->devices[device].locks_pages)) {
-        r = file_alloc(be, device, kind, bytes, ret, err);
-        if (r <= 0)
-            return r;
-    }
+    if (!gb_kind_of_device(kind))
+        return alloc_host(be, device, kind, bytes, ret, err);
     if (kind == GB_KIND_SHARED)
         return alloc_shared(be, device, bytes, ret, err);
     if (kind == GB_KIND_IPC)
         rc = cudaMalloc(&ptr, malloc_size(rec, bytes));
-    else if (kind == GB_KIND_MANAGED)
-        rc = cudaMallocManaged(&ptr, bytes, cudaMemAttachGlobal);
     else
-        rc = cudaHostAlloc(&ptr, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+        rc = cudaMallocManaged(&ptr, bytes, cudaMemAttachGlobal);
     if (rc != cudaSuccess)
         return fail_memory(be, device, kind, bytes, rc, err);
     *ret = ptr;
+    return 0;
+}
+
+/* Frees memory of kind PINNED or PAGEABLE. Pageable memory is not CUDA's, so it is freed even if the device is dead. */
+static int free_host(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
+    cudaError_t rc;
+
+    if (place->kind == GB_KIND_PINNED && gb_cuda_enter(be, place->device, err) < 0)
+        return -1;
+    if (place->kind == GB_KIND_PAGEABLE || gb_cuda_file_has(be, place)) {
+        if (file_free(be, place, bytes, err) < 0)
+            return -1;
+    } else {
+        rc = cudaFreeHost(place->ptr);
+        if (rc != cudaSuccess)
+            return gb_cuda_fail(be, rc, "cudaFreeHost", err);
+    }
+    atomic_fetch_sub(&be->host_bytes, bytes);
     return 0;
 }
 
@@ -456,26 +508,17 @@ int gb_cuda_kind_free(struct gb_backend *base, const struct gb_location *place, 
     struct cuda_backend *be = gb_cuda_of(base);
     cudaError_t rc;
 
-    if (place->kind == GB_KIND_PAGEABLE) /* not CUDA's, so it is freed even if the device is dead */
-        return file_free(be, place, bytes, err);
-    if (gb_cuda_enter(be, place->device, err) < 0)
-        return -1;
-    switch (place->kind) {
-    case GB_KIND_SHARED:
-        return free_shared(be, place, bytes, err);
-    case GB_KIND_MANAGED:
-    case GB_KIND_IPC:
-        rc = cudaFree(place->ptr);
-        return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaFree", err);
-    case GB_KIND_PINNED:
-        if (gb_cuda_file_has(be, place))
-            return file_free(be, place, bytes, err);
-        rc = cudaFreeHost(place->ptr);
-        return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaFreeHost", err);
-    default:
+    if (place->kind == GB_KIND_DEVICE || (unsigned)place->kind >= GB_KIND_COUNT)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "memory of kind %s goes back to its pool",
                             gb_kind_name(place->kind));
-    }
+    if (!gb_kind_of_device(place->kind))
+        return free_host(be, place, bytes, err);
+    if (gb_cuda_enter(be, place->device, err) < 0)
+        return -1;
+    if (place->kind == GB_KIND_SHARED)
+        return free_shared(be, place, bytes, err);
+    rc = cudaFree(place->ptr);
+    return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaFree", err);
 }
 
 /* --- managed memory ----------------------------------------------------------------------------------------------- */
@@ -634,18 +677,19 @@ int gb_cuda_default_pool_init(struct cuda_backend *be, int device, struct gb_err
                    gb_pool_default_threshold(dev->rec.integrated, dev->rec.total_bytes), err);
 }
 
-static int check_pools(const struct cuda_backend *be, int device, struct gb_error *err) {
+static int check_pools(const struct cuda_backend *be, int device, const char *call, struct gb_error *err) {
     const struct cuda_device *dev = &be->devices[device];
 
     if (dev->has_pools)
         return 0;
-    return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d: %s", device, dev->rec.cap_missing[GB_CAP_MEMORY_POOLS]);
+    return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, call, "device %d: %s", device,
+                            dev->rec.cap_missing[GB_CAP_MEMORY_POOLS]);
 }
 
 int gb_cuda_pool_default(struct gb_backend *base, int device, struct gb_pool **ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
 
-    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, err) < 0)
+    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, "cudaDeviceGetDefaultMemPool", err) < 0)
         return -1;
     *ret = &be->devices[device].default_pool;
     return 0;
@@ -659,11 +703,12 @@ int gb_cuda_pool_create(struct gb_backend *base, int device, const struct gb_poo
     struct gb_pool *pool;
     cudaError_t rc;
 
-    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, err) < 0)
+    if (gb_cuda_enter(be, device, err) < 0 || check_pools(be, device, "cudaMemPoolCreate", err) < 0)
         return -1;
     dev = &be->devices[device];
     if (config->exportable && !dev->exports_fd)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d cannot share pool memory by file descriptor", device);
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, "cudaMemPoolCreate",
+                                "device %d cannot share pool memory by file descriptor", device);
     pool = calloc(1, sizeof(*pool));
     if (!pool)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
@@ -841,8 +886,8 @@ int gb_cuda_pool_access_set(struct gb_backend *base, struct gb_pool *pool, int d
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a pool is always open to its own device, %d", device);
     }
     if (!gb_cuda_reaches(device, pool->device))
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "CUDA finds no way from device %d to the memory of device %d",
-                            device, pool->device);
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_INVALID_DEVICE, "cudaMemPoolSetAccess",
+                                "CUDA finds no way from device %d to the memory of device %d", device, pool->device);
     rc = cudaMemPoolSetAccess(pool->handle, &desc, 1);
     return rc == cudaSuccess ? 0 : gb_cuda_fail(be, rc, "cudaMemPoolSetAccess", err);
 }

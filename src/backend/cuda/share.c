@@ -90,8 +90,9 @@ static int export_pool(struct cuda_backend *be, const struct gb_location *place,
     if (!pool)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "which pool the memory is from is not said");
     if (!pool->exportable)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the pool was not created exportable%s",
-                            pool->is_default ? ": a device's default pool never is" : "");
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_INVALID_VALUE, "cudaMemPoolExportToShareableHandle",
+                                "the pool was not created exportable%s",
+                                pool->is_default ? ": a device's default pool never is" : "");
     if (bytes > GB_EXPORT_POOL_MAX_BYTES)
         return gb_error_set(err, GB_ERR_UNSUPPORTED,
                             "%" PRIu64 " bytes are more than %llu: importers of one allocation of a pool die above "
@@ -118,7 +119,7 @@ static int export_legacy(struct cuda_backend *be, const struct gb_location *plac
     cudaError_t rc;
 
     if (missing[0] != '\0')
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", missing);
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, "cudaIpcGetMemHandle", "%s", missing);
     memset(&handle, 0, sizeof(handle));
     rc = cudaIpcGetMemHandle(&handle, place->ptr);
     if (rc != cudaSuccess)
@@ -143,7 +144,9 @@ int gb_cuda_export(struct gb_backend *base, const struct gb_location *place, uin
                             (int)way, place->device);
     why = why_not(place->kind, way);
     if (why)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", why);
+        return way == GB_EXPORT_MEMFD ? gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", why)
+                                      : gb_native_refuse(err, be->base.domain, GB_NATIVE_INVALID_VALUE,
+                                                         gb_native_way_call(way), "%s", why);
     if (way == GB_EXPORT_MEMFD) {
         if (place->kind == GB_KIND_PINNED && !gb_cuda_file_has(be, place))
             return gb_error_set(err, GB_ERR_UNSUPPORTED,
@@ -174,8 +177,8 @@ int gb_cuda_event_create_shared(struct gb_backend *base, int device, struct gb_e
         return -1;
     missing = be->devices[device].rec.cap_missing[GB_CAP_LEGACY_IPC];
     if (missing[0] != '\0')
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no events for other processes: %s", device,
-                            missing);
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, "cudaIpcGetEventHandle",
+                                "device %d has no events for other processes: %s", device, missing);
     event = calloc(1, sizeof(*event));
     if (!event)
         return gb_error_errno(err, GB_ERR_INTERNAL, "calloc", ENOMEM);
@@ -311,7 +314,8 @@ static int open_vmm(struct cuda_backend *be, const struct gb_import *what, struc
     int r;
 
     if (!be->driver.has_virtual_memory)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the driver has no virtual memory of a GPU");
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, "cuMemImportFromShareableHandle",
+                                "the driver has no virtual memory of a GPU");
     if (check_type(what->fd, err) < 0 ||
         gb_cuda_shared_size(be, what->device, what->map_bytes ? what->map_bytes : what->offset + what->bytes,
                             &import->size, err) < 0)
@@ -418,8 +422,8 @@ static int check_pool(struct cuda_backend *be, const struct gb_import *what, str
     if (gb_cuda_enter(be, what->device, err) < 0)
         return -1;
     if (!be->devices[what->device].exports_fd)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d cannot share pool memory by file descriptor",
-                            what->device);
+        return gb_native_refuse(err, be->base.domain, GB_NATIVE_NOT_SUPPORTED, "cudaMemPoolImportFromShareableHandle",
+                                "device %d cannot share pool memory by file descriptor", what->device);
     if (what->offset + what->bytes > GB_EXPORT_POOL_MAX_BYTES)
         return gb_error_set(err, GB_ERR_CANNOT_ADOPT,
                             "importers of one allocation of a pool die above %llu bytes, and the buffer is to end at "
@@ -609,6 +613,7 @@ static int import_host(struct cuda_backend *be, const struct gb_import *what, st
     kept = gb_host_ranges_reserve(&be->foreign) == 0;
     if (kept)
         gb_host_ranges_put(&be->foreign, segment);
+    atomic_fetch_add(&be->others_bytes, kept ? segment->bytes : 0);
     pthread_mutex_unlock(&be->imports_lock);
     if (!kept) {
         if (segment->kind == GB_KIND_PINNED)
@@ -626,8 +631,10 @@ static int end_host(struct cuda_backend *be, const struct gb_location *place, st
 
     pthread_mutex_lock(&be->imports_lock);
     segment = gb_host_ranges_find(&be->foreign, place->ptr);
-    if (segment)
+    if (segment) {
         gb_host_ranges_take(&be->foreign, segment);
+        atomic_fetch_sub(&be->others_bytes, segment->bytes);
+    }
     pthread_mutex_unlock(&be->imports_lock);
     if (!segment)
         return gb_error_set(err, GB_ERR_DEVICE_ERROR, "%p was not imported, or has ended already", place->ptr);

@@ -207,7 +207,7 @@ static void fill_error(struct fault *f, enum gb_fault_op op, const struct gb_fau
     const struct gb_native *native = verdict->native;
 
     *ret = GB_ERROR_INIT;
-    gb_error_native_text(ret, f->domain, native->number, native->name, gb_fault_op_call(op), native->text);
+    gb_error_native_text(ret, f->base.domain, native->number, native->name, gb_fault_op_call(op), native->text);
     gb_error_set(ret, native->code, "%s was injected into call %llu of %s", native->name,
                  (unsigned long long)verdict->call, gb_fault_op_name(op));
     if (native->code == GB_ERR_DEVICE_LOST)
@@ -335,8 +335,7 @@ int gb_fault_open(const char *args, struct gb_backend **ret, char *ret_note, str
         free_fault(f);
         return -1;
     }
-    f->domain = strcmp(gb_backend_name(f->inner), "fault") == 0 ? ((struct fault *)f->inner)->domain
-                                                                : gb_backend_name(f->inner);
+    f->base.domain = f->inner->domain;
     snprintf(ret_note, GB_BACKEND_NOTE_SIZE, "%zu fault rule%s over: %.200s", f->plan.count,
              f->plan.count == 1 ? "" : "s", note);
     *ret = &f->base;

@@ -74,7 +74,6 @@ struct gb_fault_verdict gb_fault_plan_call(struct gb_fault_plan *plan, enum gb_f
 struct fault {
     struct gb_backend base;
     struct gb_backend *inner;
-    const char *domain; /* of the errors: the real backend's name */
     struct gb_fault_plan plan;
     bool dead; /* atomic; set after why */
     pthread_mutex_t lock;

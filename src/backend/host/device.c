@@ -35,6 +35,41 @@ int gb_host_no_memory(struct gb_error *err, const char *call) {
     return gb_error_set(err, GB_ERR_INTERNAL, "%s: the daemon itself is out of memory", call);
 }
 
+/* --- what the machine has left ------------------------------------------------------------------------------------ */
+
+static uint64_t given_locked(const struct gb_host *host) {
+    uint64_t bytes = host->own_bytes + host->pin_bytes;
+    int device;
+
+    for (device = 0; device < host->device_count; device++)
+        bytes += host->devices[device].reserved_bytes;
+    return bytes;
+}
+
+void gb_host_left_read(struct gb_host *host) {
+    uint64_t foreign;
+    uint64_t given;
+
+    pthread_mutex_lock(&host->lock);
+    given = given_locked(host);
+    foreign = host->foreign_bytes;
+    pthread_mutex_unlock(&host->lock);
+    gb_memory_budget_read(&host->budget, given, foreign);
+}
+
+uint64_t gb_host_left_locked(const struct gb_host *host) {
+    return gb_memory_budget_left(&host->budget, given_locked(host));
+}
+
+int gb_host_left_refuse(struct gb_host *host, uint64_t left, uint64_t bytes, const char *call, struct gb_error *err) {
+    uint64_t all = atomic_load(&host->budget.bytes);
+
+    gb_error_numbers(err, all, all > left ? all - left : 0, bytes);
+    return gb_host_error(err, GB_HOST_NO_MEMORY, call,
+                         "%llu bytes do not fit: the machine, or the control group of the daemon, has %llu left",
+                         (unsigned long long)bytes, (unsigned long long)left);
+}
+
 /* --- devices ------------------------------------------------------------------------------------------------------ */
 
 bool gb_host_device_ok(struct gb_host *host, int device, const char *call, struct gb_error *err) {
@@ -105,6 +140,7 @@ static void write_capabilities(const struct gb_host *host, struct gb_device_rec 
 int gb_host_device_get(struct gb_backend *be, int device, struct gb_device_rec *ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_device_rec rec = {.index = device};
+    uint64_t left;
     int kind;
 
     if (!gb_host_device_ok(host, device, "cudaGetDeviceProperties", err))
@@ -114,9 +150,12 @@ int gb_host_device_get(struct gb_backend *be, int device, struct gb_device_rec *
     rec.integrated = !host->discrete || host->integrated;
     rec.cpu_access = !host->discrete;
     rec.total_bytes = host->devices[device].total_bytes;
+    gb_host_left_read(host);
     pthread_mutex_lock(&host->lock);
     rec.free_bytes = rec.total_bytes - host->devices[device].reserved_bytes;
+    left = gb_host_left_locked(host);
     pthread_mutex_unlock(&host->lock);
+    rec.free_bytes = left < rec.free_bytes ? left : rec.free_bytes;
     write_capabilities(host, &rec);
     for (kind = 0; kind < GB_KIND_COUNT; kind++)
         rec.kind_cpu[kind] = !host->discrete || !gb_kind_of_device((enum gb_kind)kind) || kind == GB_KIND_MANAGED;
@@ -151,9 +190,9 @@ int gb_host_pool_access_set(struct gb_backend *be, struct gb_pool *pool, int dev
     if (device == pool->device && access == GB_POOL_ACCESS_NONE)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a pool is always open to its own device, %d", device);
     if (device != pool->device && !host->peers)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                            "device %d cannot reach the memory of device %d: the backend was opened with peers=no",
-                            device, pool->device);
+        return gb_native_refuse(err, be->domain, GB_NATIVE_INVALID_DEVICE, "cudaMemPoolSetAccess",
+                                "device %d cannot reach the memory of device %d: the backend was opened with peers=no",
+                                device, pool->device);
     pthread_mutex_lock(&host->lock);
     if (access == GB_POOL_ACCESS_READ_WRITE)
         pool->open_to |= 1u << device;
@@ -331,7 +370,8 @@ int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uin
     if (!pool)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "which pool the memory is from is not said");
     if (!pool->config.exportable)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "the pool was not created exportable");
+        return gb_native_refuse(err, host->base.domain, GB_NATIVE_INVALID_VALUE, "cudaMemPoolExportToShareableHandle",
+                                "the pool was not created exportable");
     if (bytes > GB_EXPORT_POOL_MAX_BYTES)
         return gb_error_set(err, GB_ERR_UNSUPPORTED, "importers of one allocation of a pool die above %llu bytes",
                             GB_EXPORT_POOL_MAX_BYTES);

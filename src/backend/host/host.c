@@ -31,9 +31,18 @@ static bool dead(struct gb_backend *be, struct gb_error *ret_why) {
 static int pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_pin *pin = calloc(1, sizeof(*pin));
+    uint64_t left;
 
     if (!pin)
         return gb_host_no_memory(err, "cudaHostAlloc");
+    gb_host_left_read(host);
+    pthread_mutex_lock(&host->lock);
+    left = gb_host_left_locked(host);
+    pthread_mutex_unlock(&host->lock);
+    if (bytes > left) {
+        free(pin);
+        return gb_host_left_refuse(host, left, bytes, "cudaHostAlloc", err);
+    }
     pin->segment = bytes > 0 ? gb_host_segment_map(bytes, false) : NULL;
     if (!pin->segment) {
         free(pin);
@@ -45,6 +54,7 @@ static int pin_alloc(struct gb_backend *be, size_t bytes, void **ret, struct gb_
     pthread_mutex_lock(&host->lock);
     pin->next = host->pins;
     host->pins = pin;
+    host->pin_bytes += bytes;
     pthread_mutex_unlock(&host->lock);
     *ret = pin->segment->real;
     return 0;
@@ -59,8 +69,10 @@ static void pin_free(struct gb_backend *be, void *ptr) {
     while (*at && (*at)->segment->real != ptr)
         at = &(*at)->next;
     pin = *at;
-    if (pin)
+    if (pin) {
         *at = pin->next;
+        host->pin_bytes -= pin->segment->bytes;
+    }
     pthread_mutex_unlock(&host->lock);
     if (pin)
         gb_host_segment_unmap(pin->segment);
@@ -269,7 +281,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host = calloc(1, sizeof(*host));
     if (!host)
         return gb_host_no_memory(err, "open");
-    host->base.ops = &host_ops;
+    host->base = (struct gb_backend){.ops = &host_ops, .domain = "host"};
     host->discrete = options.discrete;
     host->peers = options.peers;
     host->managed_attach = options.managed_attach;
@@ -278,6 +290,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->poolless = options.poolless;
     host->integrated = options.integrated;
     host->machine_bytes = memory_there();
+    gb_memory_budget_init(&host->budget, "");
     host->device_count = (int)options.devices;
     gb_mutex_init(&host->lock);
     pthread_cond_init(&host->work, NULL);

@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "backend/host/arena.h"
+#include "base/process.h"
 
 #define GB_HOST_DEVICES_MAX 16
 #define GB_HOST_WORKERS_MAX 32 /* with streams held back by stream_call */
@@ -202,8 +203,11 @@ struct gb_host {
     struct gb_host_ranges spans; /* every segment by address */
     bool release_wanted;         /* some pool holds more than its threshold */
     struct gb_host_pin *pins;
+    uint64_t pin_bytes;
     uint64_t machine_bytes; /* the limit of own_bytes */
     uint64_t own_bytes;     /* pinned and pageable memory by kind_alloc */
+    uint64_t foreign_bytes; /* imported */
+    struct gb_memory_budget budget;
 
     uint64_t next_stream_id;
     struct gb_stream *run_head;
@@ -234,6 +238,14 @@ static inline struct gb_host *gb_host_of(struct gb_backend *be) {
 /* Sets err to a CUDA error by number, domain "host". Returns -1. */
 int gb_host_error(struct gb_error *err, int number, const char *call, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* The bytes that all devices, pinned and pageable memory may still get, because the kernel kills a process that uses
+ * more than its machine or control group has. The second reads the kernel's numbers first: call it without the lock. */
+uint64_t gb_host_left_locked(const struct gb_host *host);
+void gb_host_left_read(struct gb_host *host);
+
+/* Sets err to "out of memory" because of that. Returns -1. */
+int gb_host_left_refuse(struct gb_host *host, uint64_t left, uint64_t bytes, const char *call, struct gb_error *err);
 
 /* For malloc and the like: INTERNAL. Returns -1. */
 int gb_host_no_memory(struct gb_error *err, const char *call);

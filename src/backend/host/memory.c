@@ -330,8 +330,8 @@ static uint64_t limit_of(const struct gb_pool *pool) {
     return (limit + GB_HOST_SEGMENT_BYTES - 1) / GB_HOST_SEGMENT_BYTES * GB_HOST_SEGMENT_BYTES;
 }
 
-/* The bytes that the pool may still reserve. */
-static uint64_t room_locked(const struct gb_pool *pool) {
+/* The bytes that the pool may still reserve, as far as device and pool are concerned. */
+static uint64_t room_of_device_locked(const struct gb_pool *pool) {
     const struct gb_host_device *device = &pool->host->devices[pool->device];
     uint64_t room = device->total_bytes - device->reserved_bytes;
 
@@ -341,6 +341,13 @@ static uint64_t room_locked(const struct gb_pool *pool) {
         room = left < room ? left : room;
     }
     return room / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
+}
+
+static uint64_t room_locked(const struct gb_pool *pool) {
+    uint64_t machine = gb_host_left_locked(pool->host) / GB_HOST_GRAIN_BYTES * GB_HOST_GRAIN_BYTES;
+    uint64_t room = room_of_device_locked(pool);
+
+    return machine < room ? machine : room;
 }
 
 static void reserve_locked(struct gb_pool *pool, uint64_t bytes) {
@@ -359,9 +366,13 @@ static void unreserve_locked(struct gb_pool *pool, uint64_t bytes) {
 static struct gb_host_block *grow_locked(struct gb_pool *pool, uint64_t bytes) {
     struct gb_host *host = pool->host;
     struct gb_host_segment *segment;
-    uint64_t room = room_locked(pool);
+    uint64_t room;
     uint64_t size;
 
+    pthread_mutex_unlock(&host->lock);
+    gb_host_left_read(host);
+    pthread_mutex_lock(&host->lock);
+    room = room_locked(pool);
     if (bytes > room)
         return NULL;
     size = (bytes + GB_HOST_HUGE_BYTES - 1) / GB_HOST_HUGE_BYTES * GB_HOST_HUGE_BYTES;
@@ -428,6 +439,8 @@ static int out_of_memory_locked(const struct gb_pool *pool, uint64_t bytes, stru
     uint64_t used = pool->stat.used_bytes;
     const struct gb_pool *other;
 
+    if (bytes <= limit && bytes <= room_of_device_locked(pool) && gb_host_left_locked(pool->host) < bytes)
+        return gb_host_left_refuse(pool->host, gb_host_left_locked(pool->host), bytes, ALLOC_CALL, err);
     for (other = by_pool ? NULL : device->pools; other; other = other->next)
         used += other == pool ? 0 : other->stat.reserved_bytes;
     gb_error_numbers(err, limit, used, bytes);

@@ -38,16 +38,19 @@ static int reserve(struct gb_host *host, int device, enum gb_kind kind, uint64_t
     uint64_t *used = spent(host, device, kind);
     uint64_t limit = used == &host->own_bytes ? host->machine_bytes : host->devices[device].total_bytes;
     uint64_t before;
-    bool fits;
+    uint64_t left;
 
+    gb_host_left_read(host);
     pthread_mutex_lock(&host->lock);
     before = *used;
-    fits = bytes <= limit - before;
-    if (fits)
+    left = gb_host_left_locked(host);
+    if (bytes <= limit - before && bytes <= left)
         *used += bytes;
     pthread_mutex_unlock(&host->lock);
-    if (fits)
+    if (bytes <= limit - before && bytes <= left)
         return 0;
+    if (bytes <= limit - before)
+        return gb_host_left_refuse(host, left, bytes, alloc_calls[kind], err);
     gb_error_numbers(err, limit, before, bytes);
     return gb_host_error(err, GB_HOST_NO_MEMORY, alloc_calls[kind], "%llu bytes do not fit: %llu of %llu are in use",
                          (unsigned long long)bytes, (unsigned long long)before, (unsigned long long)limit);
@@ -269,7 +272,9 @@ int gb_host_export(struct gb_backend *be, const struct gb_location *place, uint6
                             (int)way);
     why = why_not(host, place->kind, way);
     if (why)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", why);
+        return way == GB_EXPORT_MEMFD
+                   ? gb_error_set(err, GB_ERR_UNSUPPORTED, "%s", why)
+                   : gb_native_refuse(err, be->domain, GB_NATIVE_NOT_SUPPORTED, gb_native_way_call(way), "%s", why);
     if (way == GB_EXPORT_POOL)
         return gb_host_fake_pool(host, place, bytes, pool, ret, err);
     pthread_mutex_lock(&host->lock); /* a duplicate is made of a descriptor that is still open */
@@ -297,7 +302,8 @@ int gb_host_event_create_shared(struct gb_backend *be, int device, struct gb_eve
     if (!gb_host_device_ok(host, device, "cudaEventCreateWithFlags", err))
         return -1;
     if (!host->ipc_fake)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED, "events of the host backend are of this process alone");
+        return gb_native_refuse(err, be->domain, GB_NATIVE_NOT_SUPPORTED, "cudaIpcGetEventHandle",
+                                "events of the host backend are of this process alone");
     if (gb_host_event_create(be, device, ret, err) < 0)
         return -1;
     (*ret)->shared = true;
@@ -315,6 +321,10 @@ int gb_host_event_export(struct gb_backend *be, struct gb_event *event, unsigned
 
 /* --- import ------------------------------------------------------------------------------------------------------- */
 
+static const char *const import_calls[GB_EXPORT_WAYS] = {[GB_EXPORT_VMM] = "cuMemImportFromShareableHandle",
+                                                         [GB_EXPORT_POOL] = "cudaMemPoolImportFromShareableHandle",
+                                                         [GB_EXPORT_LEGACY] = "cudaIpcOpenMemHandle"};
+
 static int check(struct gb_host *host, const struct gb_import *what, struct gb_error *err) {
     uint64_t end;
 
@@ -326,8 +336,8 @@ static int check(struct gb_host *host, const struct gb_import *what, struct gb_e
     if (!gb_host_device_ok(host, what->device, "mmap", NULL))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no device %d", what->device);
     if (what->way != GB_EXPORT_MEMFD)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED,
-                            "the host backend has no memory of a GPU: only the way memfd is to be had");
+        return gb_native_refuse(err, host->base.domain, GB_NATIVE_NOT_SUPPORTED, import_calls[what->way],
+                                "the host backend has no memory of a GPU: only the way memfd is to be had");
     return gb_memfd_check(what->fd, end, err);
 }
 
@@ -347,6 +357,7 @@ int gb_host_import(struct gb_backend *be, const struct gb_import *what, struct g
     kept = gb_host_ranges_reserve(&host->spans) == 0;
     if (kept)
         gb_host_ranges_put(&host->spans, segment);
+    host->foreign_bytes += kept ? segment->bytes : 0;
     pthread_mutex_unlock(&host->lock);
     if (!kept) {
         gb_host_segment_unmap(segment);
@@ -362,10 +373,12 @@ int gb_host_import_end(struct gb_backend *be, const struct gb_location *place, s
 
     pthread_mutex_lock(&host->lock);
     segment = gb_host_ranges_find(&host->spans, place->ptr);
-    if (segment && segment->foreign)
+    if (segment && segment->foreign) {
         gb_host_ranges_take(&host->spans, segment);
-    else
+        host->foreign_bytes -= segment->bytes;
+    } else {
         segment = NULL;
+    }
     pthread_mutex_unlock(&host->lock);
     if (!segment)
         return gb_host_error(err, GB_HOST_INVALID_VALUE, "munmap", "%p was not imported, or has ended already",

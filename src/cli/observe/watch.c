@@ -18,7 +18,6 @@
 #define PAGE_MAX 1000
 #define RECORDS 100 /* the newest, without --limit and --since */
 #define FOLLOW_MS 1000
-#define WAIT_S 30 /* of one request; the daemon may cut it */
 
 /* --- statistics over time ----------------------------------------------------------------------------------------- */
 
@@ -791,24 +790,6 @@ int gb_cli_run_audit(struct gb_cli *cli, int argc, char **argv) {
 
 /* --- sync and wait ------------------------------------------------------------------------------------------------ */
 
-/* Asks again as long as the daemon says that the work did not end in time. */
-static json_t *ask_until(struct gb_cli *cli, const char *target, json_t *body) {
-    double end = cli->options.timeout > 0 ? gb_cli_now() + cli->options.timeout : 0;
-    json_t *answer = NULL;
-
-    for (;;) {
-        double left = end > 0 ? end - gb_cli_now() : WAIT_S;
-        char prefer[32];
-
-        snprintf(prefer, sizeof(prefer), "Prefer: wait=%d", left > WAIT_S ? WAIT_S : left < 1 ? 1 : (int)left);
-        answer = gb_cli_request_with(cli, "POST", target, prefer, json_incref(body));
-        if (answer || cli->error.code != GPUBUF_TIMED_OUT || (end > 0 && gb_cli_now() >= end))
-            break;
-    }
-    json_decref(body);
-    return answer;
-}
-
 static int sync_side(struct gb_cli *cli, const char *text) {
     char target[GB_CLI_PATH];
 
@@ -840,7 +821,7 @@ int gb_cli_run_sync(struct gb_cli *cli, int argc, char **argv) {
         return gb_cli_refused(cli, GB_CLI_USAGE, "--to is the side of a mirrored buffer: gpubuf sync NAME --to SIDE");
     if (sync_target(cli, target) < 0)
         return gb_cli_failed(cli);
-    answer = ask_until(cli, target, json_object());
+    answer = gb_cli_sync(cli, target);
     if (!answer || cli->options.json)
         return gb_cli_show(cli, answer, NULL, 0);
     json_decref(answer);

@@ -389,13 +389,18 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
 }
 
 int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {
-    uint64_t bytes;
+    bool has_elements = cli->options.given[GB_CLI_ID_elements];
+    bool has_dtype = cli->options.dtype != NULL;
     json_t *body;
+    uint64_t bytes;
 
-    (void)argc;
-    if (gb_cli_size(argv[1], &bytes) < 0 || bytes > INT64_MAX)
+    if (has_elements != has_dtype || has_elements == (argc > 1))
+        return gb_cli_refused(cli, GB_CLI_USAGE, "reserve needs a size: BYTES, or --elements N and --dtype DTYPE");
+    if (argc > 1 && (gb_cli_size(argv[1], &bytes) < 0 || bytes > INT64_MAX))
         return gb_cli_refused(cli, GB_CLI_USAGE, "\"%s\" is no size: give bytes, such as 4096, 64K or 2M", argv[1]);
-    body = json_pack("{s:I, s:s}", "bytes", (json_int_t)bytes, "side", "host");
+    body = json_pack("{s:s}", "side", "host");
+    if (argc > 1)
+        json_object_set_new(body, "bytes", json_integer((json_int_t)bytes));
     return gb_cli_show_buffer(cli, post(cli, argv[0], "/reserve", body));
 }
 

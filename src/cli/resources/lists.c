@@ -226,6 +226,12 @@ static json_t *wait_for(struct gb_cli *cli, const struct thing *thing, const cha
     return on_stream(cli, thing, name, "/wait");
 }
 
+static json_t *sync_one(struct gb_cli *cli, const struct thing *thing, const char *name) {
+    char target[GB_CLI_PATH];
+
+    return target_of(cli, thing, name, "/sync", target) < 0 ? NULL : gb_cli_sync(cli, target);
+}
+
 /* Has the buffers of a session, or those of --prefix, evicted or loaded (action), and waits for that. The answer with
  * the session's name in it; NULL with cli->error set. */
 static json_t *sweep(struct gb_cli *cli, const char *session, const char *action) {
@@ -263,6 +269,7 @@ static const struct verb {
     {"rm", remove_one, SHOW_NOTHING},       {"grant", grant, SHOW_ACCESS},   {"revoke", take_access, SHOW_ACCESS},
     {"access", show_one, SHOW_ACCESS},      {"record", record, SHOW_TABLE},  {"wait", wait_for, SHOW_TABLE},
     {"reset-peak", reset_peak, SHOW_TABLE}, {"evict", evict, SHOW_SWEPT},    {"load", load, SHOW_SWEPT},
+    {"sync", sync_one, SHOW_TABLE},
 };
 
 /* Whether an item says something else than the usual under the key. */

@@ -150,6 +150,7 @@ static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
     pool = gb_kind_pool_locked(s, &op->params, err);
     if (!pool || gb_kind_check_source(op->params.kind, pool, err) < 0 ||
         gb_core_offers(pool->device, op->params.kind, err) < 0 ||
+        (op->params.mirrored && gb_kind_check_mirrored(pool->device, op->params.kind, err) < 0) ||
         gb_transaction_reserve_locked(&op->base.transaction, err) < 0)
         return -1;
     op->pool = gb_core_pool_ref(pool);
@@ -173,9 +174,6 @@ static int create_start(struct buffer_op *op, struct gb_error *err) {
     op->params.kind = gb_kind_choose(s->core, &op->params);
     if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
         return -1;
-    if (op->params.mirrored && op->params.kind != GB_KIND_DEVICE)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
-                            gb_kind_name(op->params.kind));
     pthread_mutex_lock(&s->lock);
     r = create_reserve_locked(op, err);
     pthread_mutex_unlock(&s->lock);
@@ -555,7 +553,7 @@ static int find_locked(struct gb_session *s, const struct gb_name *name, const s
     return check_mirrored(b, err) < 0 ? -1 : gb_buffer_want_locked(s, b, err);
 }
 
-/* --- sync and reserve --------------------------------------------------------------------------------------------- */
+/* --- sync --------------------------------------------------------------------------------------------------------- */
 
 static int find_whole_locked(struct gb_session *s, struct gb_device_write *w, struct gb_buffer **ret,
                              struct gb_error *err) {
@@ -592,7 +590,27 @@ static int look_at_sync_locked(struct gb_session *s, struct gb_device_write *w, 
     return 0;
 }
 
-/* The bytes to be kept, if the side must grow. */
+/* Memory of another process takes none of ours. */
+static uint64_t charged(const struct gb_content *content) {
+    return content->owner ? 0 : content->bytes;
+}
+
+/* What can never succeed is refused before the old memory is freed, whose bytes count no more then. */
+static int check_growth_locked(struct gb_session *s, struct gb_device_write *w, const struct gb_content *old,
+                               struct gb_error *err) {
+    uint64_t more = w->capacity - charged(old);
+    int r = gb_device_write_check_locked(w, err);
+
+    if (r == 0)
+        r = gb_quota_check_locked(s, more, 0, true, err);
+    if (r == 0 && w->side == GB_SIDE_HOST)
+        r = gb_quota_check_pinned_locked(s, more, true, err);
+    if (r < 0)
+        gb_quota_denied(s, err);
+    return r;
+}
+
+/* The bytes to be kept, if the side must grow; else the memory to be freed. */
 static int look_at_reserve_locked(struct gb_session *s, struct gb_device_write *w, bool *ret_needed,
                                   struct gb_error *err) {
     struct gb_content *c;
@@ -606,19 +624,20 @@ static int look_at_reserve_locked(struct gb_session *s, struct gb_device_write *
         return 0;
     if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0)
         return -1;
-    if (c && c->owner)
-        return gb_error_set(
-            err, GB_ERR_ADOPTED,
-            "the %s side of \"%s\" is memory of another process, %llu bytes, and does not grow: release "
-            "that side first",
-            w->side == GB_SIDE_HOST ? "host" : "device", b->name, (unsigned long long)c->bytes);
     gb_buffer_copy_locked(b, &w->source_rec);
-    if (!c || !gb_side_current(b->rec.head, w->side))
+    w->stale = c && !gb_side_current(b->rec.head, w->side) ? c : NULL;
+    w->stale_bytes = c ? c->bytes : 0;
+    if (w->stale)
+        return check_growth_locked(s, w, c, err);
+    if (!c)
         return 0;
     w->bytes = b->rec.bytes;
+    w->kept = charged(c);
     w->source = gb_content_ref(c);
     return 0;
 }
+
+static void free_first(struct gb_device_write *w);
 
 /* look: of the two. The buffer is looked at when the write's turn has come. */
 static void run_side(struct gb_device_write *w, int (*look)(struct gb_session *s, struct gb_device_write *w,
@@ -633,7 +652,10 @@ static void run_side(struct gb_device_write *w, int (*look)(struct gb_session *s
         r = look(w->session, w, &needed, &err);
     pthread_mutex_unlock(&w->session->lock);
     if (r == 0 && needed) {
-        gb_device_write_start(w);
+        if (w->stale)
+            free_first(w);
+        else
+            gb_device_write_start(w);
         return;
     }
     if (r == 0 && w->what == GB_DEVICE_WRITE_SYNC)
@@ -684,23 +706,13 @@ void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bo
     start_side(core, at, to_host, stream, check, w, call);
 }
 
-void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
-                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    struct gb_device_write *w = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call);
-
-    if (w) {
-        w->run = run_reserve;
-        w->capacity = what->bytes;
-        w->params.wait_ms = what->wait_ms;
-    }
-    start_side(core, at, what->host, &what->stream, check, w, call);
-}
-
 /* --- release ------------------------------------------------------------------------------------------------------ */
 
 struct release_op {
     struct gb_buffer_op base; /* first */
     bool side[GB_SIDES];
+    const struct gb_content *only; /* the memory that is released, of a side without current bytes; NULL: whatever */
+    bool drops;                    /* the side may have the only current bytes */
     struct gb_content *gone;
 };
 
@@ -711,17 +723,25 @@ static struct release_op *release_of(struct gb_transaction *transaction) {
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     struct release_op *op = release_of(transaction);
     bool all = op->side[GB_SIDE_HOST] && op->side[GB_SIDE_DEVICE];
-    enum gb_mirror_action action = op->side[GB_SIDE_HOST] ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
+    enum gb_side side = op->side[GB_SIDE_HOST] ? GB_SIDE_HOST : GB_SIDE_DEVICE;
+    enum gb_mirror_action action = side == GB_SIDE_HOST ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
     struct gb_mirror_move move;
 
-    if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0 ||
-        gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
+    if (find_locked(transaction->session, &transaction->name, &op->base.check, &b, err) < 0)
+        return -1;
+    move = gb_mirror_move(b->rec.head, all ? GB_MIRROR_RELEASE_ALL : action);
+    if (op->drops && move.step == GB_MIRROR_REFUSED) {
+        all = true;
+        move = gb_mirror_move(b->rec.head, GB_MIRROR_RELEASE_ALL);
+    }
+    if (gb_guard_check_unmapped_locked(b, "wait until it has ended", err) < 0 ||
         (all && b->rec.head != GB_HEAD_UNINITIALIZED && gb_guard_check_unsealed_locked(b, err) < 0))
         return -1;
+    if (op->only && (b->sides[side] != op->only || gb_side_current(b->rec.head, side)))
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     if (b->rec.state == GB_BUFFER_PARTIAL && !all)
         return gb_error_set(err, GB_ERR_BUFFER_PARTIAL,
                             "a write in place broke off here; upload the whole buffer again, or release both sides");
-    move = gb_mirror_move(b->rec.head, all ? GB_MIRROR_RELEASE_ALL : action);
     if (move.step == GB_MIRROR_REFUSED)
         return gb_error_set(err, GB_ERR_BUFFER_SIDE_CURRENT,
                             "only the %s side has the buffer's bytes: sync the other first, or release both",
@@ -750,6 +770,8 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
         if (op->side[side])
             gb_content_list_add(&op->gone, gb_buffer_set_side_locked(b, side, NULL));
     }
+    if (op->only && op->gone)
+        op->gone->awaited = true;
     gb_guard_tell_locked(b, &transaction->rec);
     gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
 }
@@ -766,10 +788,25 @@ static void end(struct gb_transaction *transaction) {
     gb_content_drop_list(op->gone, finish_sync, op);
 }
 
+/* NULL: the call has ended. */
+static struct release_op *release_new(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
+                                      const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct release_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+
+    if (!op)
+        return NULL;
+    op->side[GB_SIDE_HOST] = host;
+    op->side[GB_SIDE_DEVICE] = device;
+    op->base.transaction.validate_locked = validate_locked;
+    op->base.transaction.publish_locked = publish_locked;
+    op->base.transaction.end = end;
+    return op;
+}
+
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call) {
     struct gb_turn *turn = gb_call_take_turn(&call->base);
-    struct release_op *op = gb_buffer_op_new(sizeof(*op), core, at, check, call);
+    struct release_op *op = release_new(core, at, host, device, check, call);
     struct gb_error err = GB_ERROR_INIT;
 
     if (op && !host && !device) {
@@ -777,15 +814,69 @@ void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at,
         gb_buffer_op_end(&op->base, &err);
         op = NULL;
     }
-    if (op) {
-        op->side[GB_SIDE_HOST] = host;
-        op->side[GB_SIDE_DEVICE] = device;
-        op->base.transaction.validate_locked = validate_locked;
-        op->base.transaction.publish_locked = publish_locked;
-        op->base.transaction.end = end;
+    if (op)
         op->base.transaction.depends = true;
-    }
     gb_buffer_op_start_ordered(op ? &op->base : NULL, turn);
+}
+
+void gb_buffer_mirror_drop(struct gb_core *core, const struct gb_locator *at, enum gb_side side,
+                           const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct release_op *op = release_new(core, at, side == GB_SIDE_HOST, side == GB_SIDE_DEVICE, check, call);
+
+    if (!op)
+        return;
+    op->drops = true;
+    gb_transaction_start(&op->base.transaction);
+}
+
+/* --- reserve ------------------------------------------------------------------------------------------------------ */
+
+/* Memory of a side without current bytes is freed before larger memory is allocated, because both may not fit. The
+ * write keeps its turn meanwhile. */
+static void freed(void *arg) {
+    struct gb_device_write *w = arg;
+    struct gb_error err = w->freeing->base.error;
+
+    w->freed = err.code == GB_OK ? w->stale_bytes : 0;
+    gb_call_unref(&w->freeing->base);
+    w->freeing = NULL;
+    w->stale = NULL;
+    if (err.code == GB_OK)
+        w->run(w);
+    else
+        gb_device_write_fail(w, &err);
+}
+
+static void free_first(struct gb_device_write *w) {
+    const struct gb_locator at = {w->params.buffer.session, w->params.buffer.name};
+    struct gb_buffer_check check = w->params.check;
+    struct gb_error err = GB_ERROR_INIT;
+    struct release_op *op;
+
+    w->freeing = gb_call_new(sizeof(*w->freeing), freed, w);
+    if (!w->freeing) {
+        gb_no_memory(&err);
+        gb_device_write_fail(w, &err);
+        return;
+    }
+    w->params.check = (struct gb_buffer_check){.check = NULL}; /* the release's now */
+    op = release_new(w->core, &at, w->side == GB_SIDE_HOST, w->side == GB_SIDE_DEVICE, &check, w->freeing);
+    if (!op)
+        return;
+    op->only = w->stale;
+    gb_transaction_start(&op->base.transaction);
+}
+
+void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
+                              const struct gb_buffer_check *check, struct gb_buffer_call *call) {
+    struct gb_device_write *w = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call);
+
+    if (w) {
+        w->run = run_reserve;
+        w->capacity = what->bytes;
+        w->params.wait_ms = what->wait_ms;
+    }
+    start_side(core, at, what->host, &what->stream, check, w, call);
 }
 
 /* --- seal --------------------------------------------------------------------------------------------------------- */

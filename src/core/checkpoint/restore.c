@@ -75,6 +75,8 @@ static void place_locked(const struct gb_restore *restore, const struct gb_buffe
 
     if (!stays)
         rec->device = restore->params.has_device ? restore->params.device : 0;
+    if (rec->mirrored)
+        rec->kind = gb_core_usual_kind(&core->devices[rec->device]);
     if (rec->kind != GB_KIND_DEVICE)
         rec->pool = (struct gb_name){""};
     else if (!stays || rec->pool.s[0] == '\0')
@@ -85,12 +87,12 @@ static void describe_locked(const struct gb_restore_item *item, const struct gb_
     const struct gb_manifest_entry *entry = entry_of(item);
 
     rec->kind = entry->kind;
+    rec->mirrored = entry->mirrored;
     place_locked(item->restore, b, rec);
     rec->durability = choose_durability(b, entry);
     rec->bytes = entry->bytes;
     rec->dtype = entry->dtype;
     rec->shape = entry->shape;
-    rec->mirrored = entry->mirrored;
     rec->sealed = entry->sealed;
     rec->adopted = false;
     rec->has_crc32c = true;

@@ -102,6 +102,8 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         return -1;
     gb_buffer_copy_locked(b, rec);
     rec->state = GB_BUFFER_READY;
+    if (rec->mirrored)
+        rec->kind = gb_core_usual_kind(u->t.device);
     rec->device = u->t.device->index;
     rec->pool = u->plan.pool_name;
     rec->head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;

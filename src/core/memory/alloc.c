@@ -30,11 +30,20 @@ int gb_kind_check_source(enum gb_kind kind, struct gb_core_pool *pool, struct gb
     return kind == GB_KIND_DEVICE ? gb_core_pool_check(pool, err) : 0;
 }
 
+int gb_kind_check_mirrored(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err) {
+    enum gb_kind usual = gb_core_usual_kind(device);
+
+    if (kind == usual)
+        return 0;
+    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer of device %d is of kind \"%s\", not \"%s\"",
+                        device->index, gb_kind_name(usual), gb_kind_name(kind));
+}
+
 enum gb_kind gb_kind_choose(const struct gb_core *core, const struct gb_buffer_params *params) {
     int device = params->has_device ? params->device : 0;
 
-    if (params->has_kind || params->kind != GB_KIND_DEVICE || params->mirrored || params->pool.s[0] != '\0' ||
-        device < 0 || device >= core->device_count)
+    if (params->has_kind || params->kind != GB_KIND_DEVICE || params->pool.s[0] != '\0' || device < 0 ||
+        device >= core->device_count)
         return params->kind;
     return gb_core_usual_kind(&core->devices[device]);
 }

@@ -18,9 +18,13 @@ int gb_kind_check_pool(enum gb_kind kind, const struct gb_name *pool, struct gb_
 /* As gb_core_pool_check, for kind DEVICE. Other kinds pass. */
 int gb_kind_check_source(enum gb_kind kind, struct gb_core_pool *pool, struct gb_error *err);
 
-/* The kind of a new buffer: the requested one, else the usual one of its device. A mirrored buffer, and a buffer in a
- * named pool, is of kind DEVICE. */
+/* The kind of a new buffer: the requested one, else the usual one of its device. A buffer in a named pool is of kind
+ * DEVICE. */
 enum gb_kind gb_kind_choose(const struct gb_core *core, const struct gb_buffer_params *params);
+
+/* A mirrored buffer has the kind of its device side, which is the usual one of its device. Returns 0, or -1 with
+ * INVALID_ARGUMENT if kind is another one. */
+int gb_kind_check_mirrored(const struct gb_core_device *device, enum gb_kind kind, struct gb_error *err);
 
 /* The pool of a new buffer: the named one, else its device's own, which other kinds have too. The session's lock is
  * held; no reference is taken. POOL_NOT_FOUND, DEVICE_NOT_FOUND. */

@@ -614,6 +614,32 @@ static bool free_memory(struct gb_content *c) {
     return false;
 }
 
+static void freed(struct gb_task *task) {
+    content_end(gb_container_of(task, struct gb_content, task));
+}
+
+static void stream_freed(void *arg, const struct gb_error *error) {
+    struct gb_content *c = arg;
+
+    gb_core_report_error(c->device->core, error);
+    c->task.run = freed;
+    gb_lane_post(&c->device->lane, &c->task);
+}
+
+/* Ends the content when its stream has come to the free, which has been queued: until then the pool may not have the
+ * memory for another stream, or for a larger allocation. Returns false if nothing is to be waited for. */
+static bool watch_free(struct gb_content *c) {
+    struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
+    struct gb_backend *be = c->device->core->backend;
+    bool done = true;
+
+    if (part && !c->used)
+        c->used = gb_event_pool_take(&c->device->events, NULL);
+    return part && c->used && gb_event_record(be, c->used->event, part, NULL) == 0 &&
+           gb_event_query(be, c->used->event, &done, NULL) == 0 && !done &&
+           gb_watch(be, c->used->event, stream_freed, c, NULL) == 0;
+}
+
 /* Frees pooled memory and ends the content. Runs in the lane. */
 static void give_back(struct gb_content *c) {
     if (free_memory(c))
@@ -621,7 +647,8 @@ static void give_back(struct gb_content *c) {
     c->device->waiting.freed = true;
     gb_core_pool_refresh(c->pool);
     gb_core_changed(c->device->core);
-    content_end(c);
+    if (!c->awaited || !watch_free(c))
+        content_end(c);
 }
 
 /* --- frees of memory that is not from a pool ---------------------------------------------------------------------- */
@@ -651,6 +678,8 @@ static void unused(void *arg, const struct gb_error *error) {
 static void run_then_early(struct gb_content *c) {
     void (*then)(void *arg) = c->then;
 
+    if (c->awaited)
+        return;
     c->then = NULL;
     if (then)
         then(c->then_arg);

@@ -66,6 +66,7 @@ struct gb_content {
     bool given;                  /* its bytes do not count in the quota; the session's lock */
     bool promised;               /* its bytes are to be reserved before the device is called; the session's lock */
     bool counted;                /* its free was counted */
+    bool awaited;                /* what follows its end needs its memory: then runs when that is free */
     void (*on_freed)(void *arg); /* called once the memory was given back, without locks; NULL: no call */
     void *owner; /* the owner of memory of another process, on_freed's argument; NULL: the daemon's own memory */
     struct gb_ev
@@ -79,7 +80,8 @@ struct gb_content {
     bool tainted;                  /* a pin for writing was ended by others; its process may still write */
     struct gb_last_transfer *last; /* NULL: no large transfer yet */
     struct gb_content *next;       /* in a list of those to be dropped */
-    struct gb_ev *used;            /* kinds that are not from a pool: recorded after the last use */
+    struct gb_ev *used; /* kinds that are not from a pool: recorded after the last use; of an awaited pool's memory:
+                         * after the free */
     struct gb_task task;
     void (*then)(void *arg);
     void *then_arg;
@@ -126,7 +128,7 @@ int gb_content_materialize(struct gb_content *content, struct gb_error *err);
  * leave the quota. Work on other streams must be done before.
  *
  * then(arg), if given, runs once: after that free if this was the last reference, else at once. If work still uses
- * memory that is not from a pool, then runs before the free.
+ * memory that is not from a pool, then runs before the free, unless content is awaited.
  *
  * Not under the session's lock, and not on a backend's thread, where gb_content_drop_later is right. */
 void gb_content_drop(struct gb_content *content, void (*then)(void *arg), void *arg);

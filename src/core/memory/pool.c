@@ -159,14 +159,11 @@ static void link_pool(struct gb_core_pool *p) {
 static void explain_absent(const struct gb_core_device *device, struct gb_error *ret) {
     enum gb_kind usual = gb_core_usual_kind(device);
     const char *why = device->rec.kind_missing[GB_KIND_DEVICE];
+    const char *own = usual == GB_KIND_DEVICE ? NULL : gb_kind_name(usual);
 
-    if (usual == GB_KIND_DEVICE)
-        gb_error_set(ret, GB_ERR_UNSUPPORTED, "device %d has no pools and no memory of kind \"device\": %s",
-                     device->index, why);
-    else
-        gb_error_set(ret, GB_ERR_UNSUPPORTED,
-                     "device %d has no pools and no memory of kind \"device\": %s; kind \"%s\" is its own memory",
-                     device->index, why, gb_kind_name(usual));
+    gb_backend_lacks_kind(device->core->backend, GB_KIND_DEVICE, ret,
+                          "device %d has no pools and no memory of kind \"device\": %s%s%s%s", device->index, why,
+                          own ? "; kind \"" : "", own ? own : "", own ? "\" is its own memory" : "");
 }
 
 static int configure_own(struct gb_core_pool *p, struct gb_error *err) {
@@ -432,8 +429,9 @@ int gb_core_offers(const struct gb_core_device *device, enum gb_kind kind, struc
     why = device->rec.kind_missing[kind];
     if (why[0] == '\0')
         return 0;
-    return gb_error_set(err, GB_ERR_UNSUPPORTED, "device %d has no memory of kind \"%s\" for buffers: %s",
-                        device->index, gb_kind_name(kind), why);
+    return gb_backend_lacks_kind(device->core->backend, kind, err,
+                                 "device %d has no memory of kind \"%s\" for buffers: %s", device->index,
+                                 gb_kind_name(kind), why);
 }
 
 int gb_core_pool_check(struct gb_core_pool *p, struct gb_error *err) {

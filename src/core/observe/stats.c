@@ -546,7 +546,7 @@ int gb_session_stats(struct gb_core *core, const struct gb_name *name, struct gb
     gb_live_counters_read(&s->live_counters, &ret->counters);
     gb_level_read(&s->level, &ret->level);
     pthread_mutex_lock(&s->lock);
-    ret->session.rec.labels = ret->session.rec.holders = NULL;
+    ret->session.rec = (struct gb_session_rec){.labels = NULL};
     gb_session_view_locked(s, &ret->session);
     gb_session_rec_done(&ret->session.rec);
     ret->lost_buffers = s->lost_buffers;

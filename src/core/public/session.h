@@ -22,6 +22,10 @@ void gb_session_create(struct gb_core *core, const struct gb_session_params *par
 /* [now] Reads a session. *ret holds a reference, which gb_session_rec_done(&ret->rec) drops. Errors:
  * SESSION_NOT_FOUND. */
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret, struct gb_error *err);
+/* [now] Visits the current pool of each device in turn: the session's, else the device's own; NULL: the device has no
+ * pools. Of a session that is gone: the devices' own. visit is called under a lock: it calls nothing of the core. */
+void gb_session_current_pools(struct gb_core *core, int64_t session,
+                              void (*visit)(void *arg, const struct gb_name *pool), void *arg);
 /* Changes a session. A quota may be lowered below the present use; it then stops new allocations. Result:
  * call->session. */
 void gb_session_patch(struct gb_core *core, const struct gb_name *name, const struct gb_session_params *params,
@@ -278,7 +282,8 @@ int gb_stream_list(struct gb_core *core, const struct gb_name *session, struct g
                    struct gb_error *err);
 
 /* Wait for all work queued so far: on the stream, on every stream of the session, or on the device by any session. The
- * calls have no time limit and block no thread. A caller that gives up earlier ignores the call's end. */
+ * calls have no time limit and block no thread. A caller that gives up earlier ignores the call's end. For an event:
+ * gb_event_sync_call. */
 void gb_stream_sync_call(struct gb_core *core, const struct gb_locator *at, struct gb_call *call);
 void gb_session_sync_call(struct gb_core *core, const struct gb_name *session, struct gb_call *call);
 void gb_device_sync_call(struct gb_core *core, int device, struct gb_call *call);
@@ -310,6 +315,7 @@ struct gb_event_view {
     bool recorded;
     bool done;             /* the work that the last record covers is done; true if there is no record */
     struct gb_name stream; /* of the last record */
+    uint64_t records;
 };
 
 struct gb_event_call {
@@ -339,5 +345,13 @@ void gb_event_record_call(struct gb_core *core, const struct gb_locator *at, con
  * call->event. */
 void gb_event_wait_call(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
                         struct gb_event_call *call);
+
+/* Waits, as gb_stream_sync_call, for the work that the event's last record covers on any device. An event that was
+ * never recorded delays nothing. Result: call->event, as of that record. Errors: EVENT_NOT_FOUND, and what the work
+ * failed with. */
+void gb_event_sync_call(struct gb_core *core, const struct gb_locator *at, struct gb_event_call *call);
+
+/* [now] Has gb_core_sequence rise when the work that the event's last record covers is done, for those who poll. */
+void gb_event_announce(struct gb_core *core, const struct gb_locator *at);
 
 #endif

@@ -140,7 +140,7 @@ struct gb_session_params {
     struct gb_quota quota;
     bool has_pool, has_replicas;
     unsigned replicas;
-    struct gb_name pool; /* patch only: the current pool from now on; "default": none but the devices' own */
+    struct gb_name pool; /* patch only: its device's current pool; a device's own: that again; "": all devices' own */
     /* Create only: of its record in the fleet's directory; epoch 0: it has no record. */
     int64_t fleet_epoch;
     char fleet_claim[GB_FLEET_CLAIM_MAX + 1];
@@ -156,8 +156,8 @@ struct gb_session_view {
     uint64_t used_pinned_bytes; /* of them, in page-locked host memory */
     uint64_t used_stored_bytes; /* on disk */
     uint64_t buffers;
-    struct gb_name pool;   /* current; "default": the devices' own */
-    int64_t pool_id;       /* 0: the devices' own */
+    struct gb_name pool;   /* current, of the first device that has one; "default": the devices' own */
+    uint64_t pools_mark;   /* differs where other pools are current; 0: the devices' own */
     int64_t expires_at_us; /* 0: never */
 };
 

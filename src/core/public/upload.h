@@ -170,8 +170,9 @@ struct gb_mirror_reserve {
 };
 
 /* Gives one side memory of at least that many bytes, ahead of an upload. Memory that is large enough stays. Other
- * memory is replaced: the bytes of a current side are copied, the rest is zeroed. Head and generation stay. check as
- * above. Result: call->buffer. Errors: SEALED, MAPPED, ADOPTED, BUFFER_PARTIAL, CONTENT_LOST, BUFFER_BUSY;
+ * memory, also of another process, is replaced: that of a current side after its bytes were copied, that of any other
+ * side before. The rest is zeroed. Head and generation stay. check as above. Result: call->buffer; after a failure the
+ * side may be empty, and the detail says so. Errors: SEALED, MAPPED, BUFFER_PARTIAL, CONTENT_LOST, BUFFER_BUSY;
  * INVALID_ARGUMENT if the buffer is not mirrored; QUOTA_EXCEEDED, OUT_OF_MEMORY. */
 void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call);
@@ -180,6 +181,11 @@ void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at,
  * call->buffer. Errors: BUFFER_SIDE_CURRENT if the only current side would be freed alone. */
 void gb_buffer_mirror_release(struct gb_core *core, const struct gb_locator *at, bool host, bool device,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call);
+
+/* Frees that side as an adoption of 0 bytes does: also if it alone is current. Then head becomes uninitialized, and the
+ * generation rises. Result: call->buffer. Errors: SEALED, MAPPED, BUFFER_PARTIAL, CONTENT_LOST, BUFFER_BUSY. */
+void gb_buffer_mirror_drop(struct gb_core *core, const struct gb_locator *at, enum gb_side side,
+                           const struct gb_buffer_check *check, struct gb_buffer_call *call);
 
 /* --- multipart uploads -------------------------------------------------------------------------------------------- */
 

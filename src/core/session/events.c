@@ -293,7 +293,8 @@ static void view_locked(const struct gb_core_event *e, struct gb_event_view *ret
                                   .name = e->name,
                                   .created_at_us = e->created_at_us,
                                   .recorded = e->mark != NULL,
-                                  .stream = e->stream};
+                                  .stream = e->stream,
+                                  .records = e->records};
     *ret_mark = mark_ref(e->mark);
 }
 
@@ -302,22 +303,71 @@ static void view_end(struct gb_event_view *view, struct gb_event_mark *mark) {
     gb_event_mark_unref(mark);
 }
 
+int gb_event_mark_get(struct gb_session *s, const struct gb_name *name, struct gb_event_view *ret,
+                      struct gb_event_mark **ret_mark, struct gb_error *err) {
+    struct gb_core_event *e;
+
+    pthread_mutex_lock(&s->lock);
+    e = find_locked(s, name, err);
+    if (e)
+        view_locked(e, ret, ret_mark);
+    pthread_mutex_unlock(&s->lock);
+    return e ? 0 : -1;
+}
+
 int gb_event_get(struct gb_core *core, const struct gb_locator *at, struct gb_event_view *ret, struct gb_error *err) {
     struct gb_session *s = gb_session_find(core, &at->session, err);
-    struct gb_core_event *e;
     struct gb_event_mark *mark;
+    int r;
 
     if (!s)
         return -1;
-    pthread_mutex_lock(&s->lock);
-    e = find_locked(s, &at->name, err);
-    if (e)
-        view_locked(e, ret, &mark);
-    pthread_mutex_unlock(&s->lock);
-    if (e)
+    r = gb_event_mark_get(s, &at->name, ret, &mark, err);
+    if (r == 0)
         view_end(ret, mark);
     gb_session_unref(s);
-    return e ? 0 : -1;
+    return r;
+}
+
+static void await_next(struct gb_event_mark *mark);
+
+/* A failure is a change as well. */
+static void awaited(void *arg, const struct gb_error *error) {
+    struct gb_event_mark *mark = arg;
+
+    (void)error;
+    mark->awaited++;
+    await_next(mark);
+}
+
+static void await_next(struct gb_event_mark *mark) {
+    struct gb_core *core = mark->core;
+
+    for (; mark->awaited < core->device_count; mark->awaited++) {
+        struct gb_ev *ev = mark->evs[mark->awaited];
+
+        if (ev && gb_watch(core->backend, ev->event, awaited, mark, NULL) == 0)
+            return;
+    }
+    gb_event_mark_unref(mark);
+    gb_core_changed(core);
+    gb_core_leave(core);
+}
+
+void gb_event_announce(struct gb_core *core, const struct gb_locator *at) {
+    struct gb_session *s = gb_session_find(core, &at->session, NULL);
+    struct gb_event_mark *mark = NULL;
+    struct gb_event_view view;
+
+    if (!s)
+        return;
+    if (gb_event_mark_get(s, &at->name, &view, &mark, NULL) == 0 && mark && !atomic_exchange(&mark->announced, true)) {
+        gb_core_enter(core);
+        await_next(mark);
+        mark = NULL;
+    }
+    gb_event_mark_unref(mark);
+    gb_session_unref(s);
 }
 
 static bool event_after(struct gb_session *s, int64_t id, struct gb_event_view *ret) {
@@ -492,6 +542,7 @@ static void ordered(struct order_op *op, const struct gb_error *error) {
         mark = op->event->mark;
         op->event->mark = op->mark;
         op->event->stream = op->stream->name;
+        op->event->records++;
         op->mark = mark;
     }
     view_locked(op->event, &op->call->event, &mark);

@@ -292,7 +292,7 @@ static int validate_locked(struct session_op *op, struct gb_error *err) {
         return -1;
     gb_session_rec_set(&op->rec, &s->rec);
     merge_params(&op->params, &op->rec);
-    if (op->params.has_pool && gb_session_choose_pool_locked(s, &op->params.pool, &op->rec.pool_id, err) < 0)
+    if (op->params.has_pool && gb_session_choose_pool_locked(s, &op->params.pool, &op->rec.current_pools, err) < 0)
         return -1;
     op->rec.version++;
     op->rec.updated_at_us = gb_wall_us();
@@ -673,13 +673,13 @@ static int look(struct gb_session *s, const struct gb_name *name, struct gb_sess
 
 int gb_session_get(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                    struct gb_error *err) {
-    ret->rec.labels = ret->rec.holders = NULL;
+    ret->rec = (struct gb_session_rec){.labels = NULL};
     return look(gb_session_find(core, name, err), name, ret, err);
 }
 
 int gb_session_heartbeat(struct gb_core *core, const struct gb_name *name, struct gb_session_view *ret,
                          struct gb_error *err) {
-    ret->rec.labels = ret->rec.holders = NULL;
+    ret->rec = (struct gb_session_rec){.labels = NULL};
     return look(gb_session_use(core, name, err), name, ret, err);
 }
 

@@ -2,6 +2,7 @@
  * that hold it. The session's lock guards its tables. All folders of the core above this one call it. */
 #include "core/session/session.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,39 +118,82 @@ struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const 
     return NULL;
 }
 
-/* Ids are not used twice, so the id of a removed pool finds no other one. A lost pool is current again after its device
- * has made it. */
-static struct gb_core_pool *session_current_pool_locked(struct gb_session *session) {
-    struct gb_core_pool *p;
-    int64_t id = 0;
+/* The next of a record's current_pools, as far as the session has it still; ids are not used twice. NULL at the end. */
+static struct gb_core_pool *next_current_locked(struct gb_session *session, const char **at) {
+    struct gb_core_pool *p = NULL;
 
-    if (session->rec.pool_id == 0)
-        return NULL;
-    p = gb_idlist_after(&session->pools_by_id, session->rec.pool_id - 1, &id);
-    return p && id == session->rec.pool_id && atomic_load(&p->state) == GB_POOL_LIVE && p->pool ? p : NULL;
+    while (!p && **at != '\0') {
+        char *end;
+        int64_t id = strtoll(*at, &end, 10);
+        int64_t found = 0;
+
+        *at = *end == ',' ? end + 1 : end;
+        p = gb_idlist_after(&session->pools_by_id, id - 1, &found);
+        if (found != id)
+            p = NULL;
+    }
+    return p;
 }
 
+/* A lost pool is current again after its device has made it. */
 struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const struct gb_core_device *device) {
-    struct gb_core_pool *p = session_current_pool_locked(session);
+    const char *at = gb_text_s(session->rec.current_pools);
+    struct gb_core_pool *p;
 
-    return p && p->device == device ? p : device->pool;
+    while ((p = next_current_locked(session, &at))) {
+        if (p->device == device && atomic_load(&p->state) == GB_POOL_LIVE && p->pool)
+            return p;
+    }
+    return device->pool;
 }
 
-int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, int64_t *ret_id,
+int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, struct gb_text **current,
                                   struct gb_error *err) {
-    struct gb_core_pool *p = gb_core_pool_find_locked(session, name, err);
+    struct gb_core_pool *chosen = name->s[0] ? gb_core_pool_find_locked(session, name, err) : NULL;
+    const char *at = gb_text_s(*current);
+    size_t size = strlen(at) + 24;
+    struct gb_text *text = NULL;
+    struct gb_core_pool *p;
+    char *list;
+    size_t n = 0;
 
-    if (!p)
+    if (name->s[0] && (!chosen || (!chosen->own && gb_core_pool_check(chosen, err) < 0)))
         return -1;
-    if (p->own && p->device->index > 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "\"%s\" is a device's own pool, from which its memory comes anyway; give a pool of the "
-                            "session, or \"default\" for none but the devices' own",
-                            name->s);
-    if (!p->own && gb_core_pool_check(p, err) < 0)
-        return -1;
-    *ret_id = p->own ? 0 : p->rec.id;
+    list = malloc(size);
+    if (!list)
+        return gb_no_memory(err);
+    if (chosen && !chosen->own)
+        n = (size_t)snprintf(list, size, "%" PRId64, chosen->rec.id);
+    while (chosen && (p = next_current_locked(session, &at))) {
+        if (p->rec.device != chosen->rec.device)
+            n += (size_t)snprintf(list + n, size - n, "%s%" PRId64, n > 0 ? "," : "", p->rec.id);
+    }
+    if (n > 0)
+        text = gb_text_new(list, n);
+    free(list);
+    if (n > 0 && !text)
+        return gb_no_memory(err);
+    gb_text_unref(*current);
+    *current = text;
     return 0;
+}
+
+void gb_session_current_pools(struct gb_core *core, int64_t session,
+                              void (*visit)(void *arg, const struct gb_name *pool), void *arg) {
+    struct gb_session *s = gb_session_after(core, session - 1);
+    int i;
+
+    if (s)
+        pthread_mutex_lock(&s->lock);
+    for (i = 0; i < core->device_count; i++) {
+        const struct gb_core_device *device = &core->devices[i];
+        struct gb_core_pool *p = s && s->id == session ? gb_session_pool_locked(s, device) : device->pool;
+
+        visit(arg, gb_core_pool_absent(p) ? NULL : &p->rec.name);
+    }
+    if (s)
+        pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
 }
 
 struct gb_core_pool *gb_core_pool_lock(struct gb_core *core, const struct gb_locator *at,
@@ -598,8 +642,23 @@ bool gb_session_idle(struct gb_session *session) {
            idle_ns / GB_NS_PER_S >= ttl_s;
 }
 
+static void view_pools_locked(struct gb_session *session, struct gb_session_view *ret) {
+    int i;
+
+    ret->pool = (struct gb_name){"default"};
+    ret->pools_mark = 0;
+    for (i = 0; session->rec.current_pools && i < session->core->device_count; i++) {
+        const struct gb_core_pool *pool = gb_session_pool_locked(session, &session->core->devices[i]);
+
+        if (pool->own)
+            continue;
+        if (ret->pools_mark == 0)
+            ret->pool = pool->rec.name;
+        ret->pools_mark = ret->pools_mark * 1000003 + (uint64_t)pool->rec.id;
+    }
+}
+
 void gb_session_view_locked(struct gb_session *session, struct gb_session_view *ret) {
-    const struct gb_core_pool *pool = session_current_pool_locked(session);
     uint64_t now_ns = gb_clock_ns();
     bool active = atomic_load(&session->transfers) > 0 || session->leases > 0 || session->adopted > 0;
     uint64_t seen_ns = active ? now_ns : atomic_load(&session->touched_ns);
@@ -609,8 +668,7 @@ void gb_session_view_locked(struct gb_session *session, struct gb_session_view *
     ret->used_pinned_bytes = session->used_pinned_bytes;
     ret->used_stored_bytes = session->used_stored_bytes;
     ret->buffers = session->live_buffers;
-    ret->pool = pool ? pool->rec.name : (struct gb_name){"default"};
-    ret->pool_id = pool ? pool->rec.id : 0;
+    view_pools_locked(session, ret);
     ret->expires_at_us = 0;
     if (session->rec.idle_ttl_s > 0 && session->rec.idle_ttl_s < INT64_MAX / 4000000)
         ret->expires_at_us = gb_wall_us() + (int64_t)session->rec.idle_ttl_s * 1000000 -

@@ -47,7 +47,9 @@ struct gb_event_mark {
     atomic_uint refs;
     struct gb_frontier *frontier;
     struct gb_core *core;
-    struct gb_ev *evs[]; /* of each device; NULL: nothing was queued there */
+    atomic_bool announced; /* gb_event_announce has begun */
+    int awaited;           /* the device whose end it waits for */
+    struct gb_ev *evs[];   /* of each device; NULL: nothing was queued there */
 };
 
 struct gb_core_event {
@@ -55,9 +57,15 @@ struct gb_core_event {
     int64_t id;
     struct gb_name name;
     int64_t created_at_us;
-    struct gb_name stream;      /* the session's lock, for these two: of the last record */
+    struct gb_name stream;      /* the session's lock, for these three: of the last record */
     struct gb_event_mark *mark; /* NULL: none */
+    uint64_t records;
 };
+
+/* The event of that name as it is, but for done, and the mark of its last record with a reference; *ret_mark is NULL if
+ * it was never recorded. Takes the session's lock. EVENT_NOT_FOUND. */
+int gb_event_mark_get(struct gb_session *session, const struct gb_name *name, struct gb_event_view *ret,
+                      struct gb_event_mark **ret_mark, struct gb_error *err);
 
 /* NULL is accepted, in both. */
 void gb_event_mark_unref(struct gb_event_mark *mark);
@@ -81,13 +89,13 @@ int gb_session_pools_update_locked(struct gb_session_pools *pool_sessions, struc
 struct gb_core_pool *gb_core_pool_find_locked(struct gb_session *session, const struct gb_name *name,
                                               struct gb_error *err);
 
-/* The pool for memory of the device that names none: the session's current pool if it is of that device, else the
- * device's own. The session's lock is held. */
+/* The pool for memory of the device that names none: the session's current pool of the device, else the device's own.
+ * The session's lock is held. */
 struct gb_core_pool *gb_session_pool_locked(struct gb_session *session, const struct gb_core_device *device);
 
-/* The id of the pool of that name, for a session that makes it its current pool; 0 for "default". POOL_NOT_FOUND,
- * INVALID_ARGUMENT. The session's lock is held. */
-int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, int64_t *ret_id,
+/* Makes the pool of that name its device's current pool in *current, a record's current_pools. A device's own pool
+ * undoes the device's; "" undoes all. POOL_NOT_FOUND, or why the pool gives no memory. The session's lock is held. */
+int gb_session_choose_pool_locked(struct gb_session *session, const struct gb_name *name, struct gb_text **current,
                                   struct gb_error *err);
 
 /* As gb_core_pool_find_locked, by the names of session and pool. On success the session's lock is held and *ret_session

@@ -11,13 +11,14 @@
 /* --- sync --------------------------------------------------------------------------------------------------------- */
 
 /* Synchronization without a blocked thread: an event is recorded on each stream and device concerned and is watched.
- * When it is complete the lane synchronizes it, which takes no time then. The pools learn of the finished frees and
- * give back what is above their release threshold. The call ends with the last event. */
+ * A client's event was recorded before. When it is complete the lane synchronizes it, which takes no time then. The
+ * pools learn of the finished frees and give back what is above their release threshold. The call ends with the last
+ * event. */
 
 struct sync_part {
     struct gb_task task;
     struct sync_op *op;
-    struct gb_core_stream *stream; /* used; NULL: the whole device */
+    struct gb_core_stream *stream; /* used; NULL: the whole device, or the op has a mark */
     int device;
     struct gb_ev *ev;
 };
@@ -25,6 +26,7 @@ struct sync_part {
 struct sync_op {
     struct gb_core *core;
     struct gb_session *session; /* NULL: of a device */
+    struct gb_event_mark *mark; /* a reference; has the events. NULL: each part has its own */
     struct gb_call *call;
     pthread_mutex_t lock; /* for the error */
     struct gb_error error;
@@ -52,6 +54,7 @@ static void op_leave(struct sync_op *op) {
     if (atomic_fetch_sub(&op->open, 1) != 1)
         return;
     gb_call_finish(op->call, op->error.code == GB_OK ? NULL : &op->error);
+    gb_event_mark_unref(op->mark);
     gb_session_unref(op->session);
     pthread_mutex_destroy(&op->lock);
     free(op);
@@ -62,7 +65,8 @@ static void part_end(struct sync_part *part, const struct gb_error *error) {
     struct sync_op *op = part->op;
 
     gb_core_report_error(op->core, error);
-    gb_event_pool_give(&op->core->devices[part->device].events, part->ev);
+    if (!op->mark)
+        gb_event_pool_give(&op->core->devices[part->device].events, part->ev);
     if (error) {
         pthread_mutex_lock(&op->lock);
         if (op->error.code == GB_OK)
@@ -103,10 +107,14 @@ static void sync_part(struct gb_task *task) {
     struct gb_core *core = part->op->core;
     struct gb_backend *be = core->backend;
     struct gb_error err = GB_ERROR_INIT;
-    int r = -1;
+    bool marked = part->op->mark != NULL;
+    int r = marked ? 0 : -1;
 
-    part->ev = gb_event_pool_take(&core->devices[part->device].events, &err);
-    if (part->ev && part->stream)
+    if (!marked)
+        part->ev = gb_event_pool_take(&core->devices[part->device].events, &err);
+    if (marked)
+        part->ev = part->op->mark->evs[part->device];
+    else if (part->ev && part->stream)
         r = gb_event_record(be, part->ev->event, gb_core_stream_part(part->stream, part->device), &err);
     else if (part->ev)
         r = gb_event_record_device(be, part->ev->event, part->device, &err);
@@ -197,6 +205,33 @@ void gb_session_sync_call(struct gb_core *core, const struct gb_name *session, s
         return;
     }
     op->session = s;
+    start(op);
+}
+
+void gb_event_sync_call(struct gb_core *core, const struct gb_locator *at, struct gb_event_call *call) {
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session *s = gb_op_session(core, &at->session, &err);
+    struct gb_event_mark *mark = NULL;
+    struct sync_op *op = NULL;
+    int i;
+
+    if (s && gb_event_mark_get(s, &at->name, &call->event, &mark, &err) == 0) {
+        op = op_new(core, (size_t)core->device_count, &call->base);
+        if (!op)
+            gb_no_memory(&err);
+    }
+    if (!op) {
+        gb_event_mark_unref(mark);
+        refuse(s, &err, &call->base);
+        return;
+    }
+    call->event.done = true; /* when the call ends without an error */
+    op->session = s;
+    op->mark = mark;
+    for (i = 0; mark && i < core->device_count; i++) {
+        if (mark->evs[i])
+            add(op, NULL, i);
+    }
     start(op);
 }
 

@@ -284,10 +284,10 @@ static void describe_place(const struct adopt_op *op, struct gb_buffer_rec *rec)
     const struct gb_adopt_params *p = &op->params;
     bool stays = p->has_side && rec->mirrored && rec->device == op->device->index;
 
-    if (!stays)
-        rec->pool = p->has_side ? op->device->pool->rec.name : (struct gb_name){""};
     rec->device = op->device->index;
-    rec->kind = p->has_side ? GB_KIND_DEVICE : op->content->kind;
+    rec->kind = p->has_side ? gb_core_usual_kind(op->device) : op->content->kind;
+    if (!stays)
+        rec->pool = rec->kind == GB_KIND_DEVICE ? op->device->pool->rec.name : (struct gb_name){""};
     rec->mirrored = p->has_side;
     rec->head = p->has_side ? gb_mirror_move(rec->head, gb_mirror_write(p->side, false)).next : GB_HEAD_UNINITIALIZED;
 }
@@ -421,11 +421,13 @@ static void import(struct gb_task *task) {
 
 static int check(struct gb_core *core, const struct gb_adopt_params *p, struct gb_error *err) {
     const struct gb_import *what = &p->import;
+    const struct gb_core_device *device;
 
     if (what->device < 0 || what->device >= core->device_count)
         return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", what->device,
                             core->device_count);
-    if (p->has_side && gb_kind_check_source(GB_KIND_DEVICE, core->devices[what->device].pool, err) < 0)
+    device = &core->devices[what->device];
+    if (p->has_side && gb_core_offers(device, gb_core_usual_kind(device), err) < 0)
         return -1; /* the other side would be of no memory */
     if (p->has_side && (what->way == GB_EXPORT_MEMFD) != (p->side == GB_SIDE_HOST))
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "%s",
@@ -433,7 +435,10 @@ static int check(struct gb_core *core, const struct gb_adopt_params *p, struct g
                                 ? "the host side is host memory: it is adopted by the way memfd"
                                 : "the device side is memory of a GPU, and the way memfd brings host memory");
     if (what->bytes == 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an adopted buffer has at least one byte");
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "an adopted buffer has at least one byte; with a 'side', 0 bytes take the memory of that side of a "
+            "mirrored buffer away");
     if (what->offset % GB_ADOPT_ALIGN != 0 || what->offset > INT64_MAX)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the offset %llu is no multiple of %d",
                             (unsigned long long)what->offset, GB_ADOPT_ALIGN);

@@ -307,7 +307,8 @@ static void pass_over(struct gb_lease_grant *g, enum gb_export_way way, const ch
     snprintf(g->passed[n].reason, sizeof(g->passed[n].reason), "%s", why);
 }
 
-static int no_way(const struct gb_lease *lease, struct gb_error *err) {
+/* native: has what CUDA says of one of the ways. */
+static int no_way(const struct gb_lease *lease, const struct gb_error *native, struct gb_error *err) {
     const struct gb_lease_grant *g = &lease->map->lease;
     char why[sizeof(err->detail)] = "";
     size_t n = 0;
@@ -316,6 +317,9 @@ static int no_way(const struct gb_lease *lease, struct gb_error *err) {
     for (i = 0; i < g->passed_count && n < sizeof(why); i++)
         n += (size_t)snprintf(why + n, sizeof(why) - n, "%s%s: %s", i > 0 ? "; " : "",
                               gb_export_way_name(g->passed[i].way), g->passed[i].reason);
+    if (native->native_domain[0] != '\0')
+        gb_error_native_text(err, native->native_domain, native->native_code, native->native_name, native->call,
+                             native->native_text);
     if (lease->pin.ttl_s > 0)
         return gb_error_set(err, GB_ERR_UNSUPPORTED,
                             "\"%s\" cannot be exported: %s. Map it instead: POST .../map over the UNIX socket",
@@ -336,6 +340,7 @@ static int export(struct gb_lease *lease, enum gb_export_way way, struct gb_erro
 /* Tries the ways in order, and keeps the reason of each that failed. */
 static int find_way(struct gb_lease *lease, struct gb_error *err) {
     struct gb_content *c = lease->content;
+    struct gb_error native = GB_ERROR_INIT;
     enum gb_export_way way;
 
     for (way = 0; way < GB_EXPORT_WAYS; way++) {
@@ -351,9 +356,11 @@ static int find_way(struct gb_lease *lease, struct gb_error *err) {
             *err = why;
             return -1;
         }
+        if (native.native_domain[0] == '\0')
+            native = why;
         pass_over(&lease->map->lease, way, why.detail);
     }
-    return no_way(lease, err);
+    return no_way(lease, &native, err);
 }
 
 /* On the lane. */

@@ -17,11 +17,15 @@
 
 /* The plan says what a write needs and whether records, quota and limits permit it. Nothing is reserved yet. */
 
-/* A buffer that exists keeps its kind unless the caller names another. */
+/* A buffer that exists keeps its kind unless the caller names another. That of a mirrored one follows its device, which
+ * may have had pools before the last restart and none now. */
 static enum gb_kind choose_kind(const struct gb_core *core, const struct gb_upload_params *p,
                                 const struct gb_buffer *b) {
     bool given = p->buffer.has_kind || p->buffer.kind != GB_KIND_DEVICE || p->buffer.pool.s[0] != '\0';
+    int device = b && (p->partial || !p->buffer.has_device) ? b->rec.device : p->buffer.device;
 
+    if (b && b->rec.mirrored && (p->partial || !p->buffer.has_kind) && device >= 0 && device < core->device_count)
+        return gb_core_usual_kind(&core->devices[device]);
     return b && (p->partial || !given) ? b->rec.kind : gb_kind_choose(core, &p->buffer);
 }
 
@@ -49,22 +53,30 @@ static struct gb_core_pool *choose_pool_locked(struct gb_session *s, const struc
     return pool;
 }
 
+/* Whether the draft's bytes, and those that are kept beside them, can ever be had. An allocation without a pool asks
+ * the device; only the growth of a side wants to know before, because old memory is freed first, or kept. */
 static int check_limit(struct gb_session *session, const struct gb_upload_draft *draft, bool tell,
                        struct gb_error *err) {
-    uint64_t limit = gb_core_pool_limit(draft->pool);
+    const struct gb_core_device *device = draft->pool->device;
+    bool pooled = draft->kind == GB_KIND_DEVICE;
+    uint64_t limit = pooled ? gb_core_pool_limit(draft->pool) : device->rec.total_bytes;
+    uint64_t free_bytes = atomic_load(&device->free_bytes);
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_pool_stat stat;
+    struct gb_pool_stat stat = {.used_bytes = limit - (free_bytes < limit ? free_bytes : limit)};
 
-    if (gb_core_offers(draft->pool->device, draft->kind, err) < 0)
+    if (gb_core_offers(device, draft->kind, err) < 0)
         return -1;
-    if (draft->place || draft->kind != GB_KIND_DEVICE || draft->bytes <= limit)
+    if (draft->place || (!pooled && !(draft->reserve && gb_kind_of_device(draft->kind))) ||
+        (draft->bytes <= limit && draft->kept <= limit - draft->bytes))
         return 0;
-    gb_core_pool_stat(draft->pool, &stat);
+    if (pooled)
+        gb_core_pool_stat(draft->pool, &stat);
     gb_error_numbers(&why, limit, stat.used_bytes, draft->bytes);
     gb_error_set(&why, GB_ERR_OUT_OF_MEMORY,
-                 "pool \"%s\" has %llu bytes in all and %llu are asked for: waiting does not help, ask for less",
-                 draft->pool->rec.name.s, (unsigned long long)limit, (unsigned long long)draft->bytes);
-    if (tell)
+                 "%s \"%s\" has %llu bytes in all and %llu are asked for: waiting does not help, ask for less",
+                 pooled ? "pool" : "device", pooled ? draft->pool->rec.name.s : device->rec.name,
+                 (unsigned long long)limit, (unsigned long long)draft->bytes);
+    if (tell && pooled)
         gb_alloc_denied(session, draft->pool, draft->bytes, &why);
     return gb_error_move(err, &why);
 }
@@ -179,9 +191,6 @@ static int check_sides(const struct gb_upload_params *p, const struct gb_upload_
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer \"%s\" is there and mirrored: delete it, or choose another name",
                             p->buffer.name.s);
-    if (draft->mirrored && !p->partial && p->buffer.kind != GB_KIND_DEVICE)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer is of kind \"device\", not \"%s\"",
-                            gb_kind_name(p->buffer.kind));
     if (draft->mirrored && b && !p->partial && p->buffer.pool.s[0] != '\0' &&
         strcmp(p->buffer.pool.s, gb_text_s(b->rec.pool)) != 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a mirrored buffer stays in its pool, \"%s\"",
@@ -216,8 +225,10 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
     bool sync = draft->sync;
     struct gb_mirror_move move;
 
+    if (gb_kind_check_mirrored(draft->pool->device, draft->kind, err) < 0)
+        return -1;
     draft->side = p->to_device_side ? GB_SIDE_DEVICE : GB_SIDE_HOST;
-    draft->kind = draft->side == GB_SIDE_DEVICE ? GB_KIND_DEVICE : GB_KIND_PINNED;
+    draft->kind = draft->side == GB_SIDE_DEVICE ? draft->kind : GB_KIND_PINNED;
     if (draft->reserve)
         move = (struct gb_mirror_move){head, GB_MIRROR_ZERO};
     else if (sync)

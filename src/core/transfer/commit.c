@@ -84,10 +84,12 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
         rec->bytes = u->plan.bytes;
         rec->dtype = p->dtype;
         rec->shape = p->shape;
-        rec->kind = u->plan.mirrored ? GB_KIND_DEVICE : u->content->kind;
+        rec->kind = u->content->kind;
         if (p->has_labels)
             gb_text_set(&rec->labels, p->labels);
     }
+    if (u->plan.mirrored)
+        rec->kind = gb_core_usual_kind(u->t.device);
     rec->device = u->t.device->index;
     rec->pool = u->plan.pool_name;
     rec->mirrored = u->plan.mirrored;

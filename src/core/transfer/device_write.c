@@ -3,6 +3,7 @@
  * mirrored buffers call this. */
 #include "core/transfer/upload.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -94,6 +95,7 @@ static int plan_existing(struct gb_device_write *w, const struct gb_upload_param
     if (check_grain(w, err) < 0)
         return -1;
     draft->bytes = draft->reserve ? w->capacity : b->rec.bytes;
+    draft->kept = w->kept;
     draft->at = w->offset;
     draft->payload = w->bytes;
     draft->merge = !draft->reserve && w->bytes != b->rec.bytes;
@@ -197,7 +199,8 @@ static int validate_sync_locked(struct gb_transaction *transaction, struct gb_bu
         rec->head = p->head;
     if (u->content->owner)
         rec->has_crc32c = false; /* its owner may write at any time */
-    rec->pool = p->pool_name;    /* another one if the buffer's was removed */
+    rec->kind = gb_core_usual_kind(u->t.device);
+    rec->pool = p->pool_name; /* another one if the buffer's was removed */
     rec->version++;
     rec->updated_at_us = gb_wall_us();
     return 0;
@@ -238,11 +241,45 @@ static void committed(struct gb_upload *u) {
     }
 }
 
+/* Says why a side's growth needs its old memory too, and whether both can ever be had at once. */
+static void explain_kept(const struct gb_device_write *w, struct gb_error *error) {
+    uint64_t limit = error->has_numbers ? error->limit_bytes : UINT64_MAX;
+    char text[200];
+
+    if (error->code == GB_ERR_PINNED_LIMIT)
+        limit -= w->source->device->core->pinned.slots_bytes;
+    error->hopeless = w->capacity > limit || w->kept > limit - w->capacity;
+    if (w->capacity > limit)
+        return;
+    snprintf(
+        text, sizeof(text),
+        "; the side's %llu bytes are current and are copied, so that both memories are needed at once, %llu bytes: "
+        "sync the other side and release this one before",
+        (unsigned long long)w->kept, (unsigned long long)(w->kept + w->capacity));
+    gb_error_append(error, error->code, text);
+}
+
+/* Adds to the failure of a side's growth what became of its old memory. */
+static void explain_growth(const struct gb_device_write *w, struct gb_error *error) {
+    bool room = error->code == GB_ERR_OUT_OF_MEMORY || error->code == GB_ERR_QUOTA_EXCEEDED ||
+                error->code == GB_ERR_PINNED_LIMIT;
+    char text[80];
+
+    if (w->kept > 0 && w->source && room)
+        explain_kept(w, error);
+    if (w->freed == 0 || error->code == GB_ERR_BUFFER_NOT_FOUND || error->code == GB_ERR_BUFFER_BUSY)
+        return;
+    snprintf(text, sizeof(text), "; the side is empty: its %llu bytes were freed before", (unsigned long long)w->freed);
+    gb_error_append(error, error->code, text);
+}
+
 /* Finishes the call and frees the write. */
 static void end(struct gb_device_write *w) {
     struct gb_buffer_call *call = w->call;
     struct gb_error error = w->error;
 
+    if (error.code != GB_OK)
+        explain_growth(w, &error);
     gb_turn_end(w->turn, error.code == GB_OK ? NULL : &error);
     gb_content_drop_later(w->source); /* this may be a backend's thread */
     gb_turn_free(w->turn);
@@ -266,6 +303,12 @@ static void gone(struct gb_upload *u) {
 
 static const struct gb_upload_role device_write = {
     .plan = plan, .queue = queue, .complete = complete, .committed = committed, .gone = gone};
+
+int gb_device_write_check_locked(struct gb_device_write *w, struct gb_error *err) {
+    struct gb_upload_draft draft;
+
+    return gb_upload_draft_locked(w->session, &w->params, &device_write, w, w->turn, &draft, err);
+}
 
 /* --- the call ----------------------------------------------------------------------------------------------------- */
 

@@ -122,6 +122,7 @@ struct gb_upload_draft {
     bool by_device;            /* it is a device write */
     bool sync;           /* one side of a mirrored buffer is updated from the other: the buffer's bytes stay the same */
     bool reserve;        /* a sync that only gives a side more memory: draft.bytes is its capacity */
+    uint64_t kept;       /* bytes of the side's old memory, which is needed at the same time */
     bool all_or_nothing; /* its call is in an atomic batch */
     bool has_crc32c;
     uint32_t crc32c;
@@ -420,6 +421,11 @@ struct gb_device_write {
     bool has_bytes;
     uint64_t bytes;
     uint64_t capacity; /* RESERVE: of the new memory */
+    const struct gb_content *stale; /* RESERVE: memory of the side that is freed before; only compared. NULL: none */
+    uint64_t stale_bytes;
+    struct gb_buffer_call *freeing; /* its release */
+    uint64_t freed;    /* RESERVE: of the side's old memory, freed before */
+    uint64_t kept;     /* RESERVE: of the side's old memory, whose bytes are current and copied: freed after */
     enum gb_copy_way way;
     struct gb_error error;
     bool ended; /* the upload was freed: later wakes are ignored */
@@ -433,6 +439,8 @@ void gb_device_write_accept(struct gb_core *core, const struct gb_locator *at, c
                             struct gb_turn *turn, struct gb_device_write *write);
 /* Starts the write, which finishes its call at the end. Takes the write. */
 void gb_device_write_start(struct gb_device_write *write);
+/* Plans the write, and starts nothing: returns 0, or -1 with the refusal. The session's lock is held. */
+int gb_device_write_check_locked(struct gb_device_write *write, struct gb_error *err);
 /* Frees the write and finishes its call. error GB_OK: success. */
 void gb_device_write_fail(struct gb_device_write *write, const struct gb_error *error);
 

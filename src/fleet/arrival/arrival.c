@@ -299,24 +299,17 @@ static int bring_list(struct gb_arrival *arrival, bool pools, struct gb_error *e
     return r;
 }
 
-/* The pool from which the session's new buffers come. A device's own pool has the same name here. */
-static void choose_pool(struct gb_arrival *arrival, const json_t *root, struct gb_session_params *params) {
-    const char *name = gb_arrival_text(root, "pool");
-    struct gb_pool_view view;
-    struct gb_locator at = {.session = arrival->stage};
-
-    params->has_pool = gb_name_parse("pool name", name, strlen(name), &at.name, NULL) == 0 &&
-                       gb_pool_get(arrival->config.core, &at, &view, NULL) == 0;
-    params->pool = at.name;
-}
-
 /* --- making the session ------------------------------------------------------------------------------------------- */
 
 static json_t *ask_session(struct gb_arrival *arrival, struct gb_error *err) {
     char path[64 + GB_NAME_MAX];
+    json_t *root;
 
     snprintf(path, sizeof(path), "/v1/sessions/%s", arrival->session.s);
-    return gb_arrival_get(arrival, path, "", err);
+    root = gb_arrival_get(arrival, path, "", err);
+    if (root && !json_object_get(root, "current_pools")) /* a node of an earlier version has one */
+        json_object_set_new(root, "current_pools", json_pack("[s]", gb_arrival_text(root, "pool")));
+    return root;
 }
 
 /* Deletes the rest of an interrupted arrival. */
@@ -359,6 +352,33 @@ static int patch(struct gb_arrival *arrival, const struct gb_session_params *par
     return r;
 }
 
+/* Makes a pool of the session current on its device here; not one that did not come, nor a device's own. */
+static int choose_pool(struct gb_arrival *arrival, const json_t *name, struct gb_error *err) {
+    struct gb_session_params params = {.has_pool = true};
+    struct gb_locator at = {.session = arrival->stage};
+    struct gb_pool_view view;
+
+    if (!json_is_string(name) ||
+        gb_name_parse("pool name", json_string_value(name), json_string_length(name), &at.name, NULL) < 0 ||
+        gb_pool_get(arrival->config.core, &at, &view, NULL) < 0 || view.rec.id == 0)
+        return 0;
+    params.pool = at.name;
+    return patch(arrival, &params, err);
+}
+
+/* Those that the session's new buffers come from, of the first device last: if two have come to one device here, that
+ * one wins. */
+static int choose_pools(struct gb_arrival *arrival, const json_t *root, struct gb_error *err) {
+    const json_t *names = json_object_get(root, "current_pools");
+    size_t i = json_array_size(names);
+
+    while (i > 0) {
+        if (choose_pool(arrival, json_array_get(names, --i), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* The session's name and the suffix. A name that would be too long is cut. */
 static void name_stage(struct gb_arrival *arrival) {
     int room = GB_NAME_MAX - (int)strlen(arrival->suffix);
@@ -381,6 +401,7 @@ int gb_arrival_stage(struct gb_arrival *arrival, struct gb_error *err) {
     params.name = arrival->stage;
     read_session(root, &params);
     snprintf(params.fleet_claim, sizeof(params.fleet_claim), "%s", arrival->claim);
+    json_object_del(root, "current_pools"); /* the pools are still to come */
     arrival->described = describe(root);
     json_decref(root);
     r = create(arrival, &params, &why);
@@ -400,7 +421,7 @@ int gb_arrival_stage(struct gb_arrival *arrival, struct gb_error *err) {
 }
 
 int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err) {
-    struct gb_session_params params = {.has_pool = false};
+    struct gb_session_params params = {.has_pool = true};
     json_t *root = NULL;
     char *text;
     int r = 0;
@@ -410,14 +431,18 @@ int gb_arrival_stage_again(struct gb_arrival *arrival, struct gb_error *err) {
     if (!root)
         return -1;
     read_session(root, &params);
-    choose_pool(arrival, root, &params);
     text = describe(root);
-    json_decref(root);
-    if (params.has_pool || !text || !arrival->described || strcmp(text, arrival->described) != 0)
+    if (!text || !arrival->described || strcmp(text, arrival->described) != 0) {
         r = patch(arrival, &params, err);
+        if (r == 0)
+            r = choose_pools(arrival, root, err);
+    }
+    json_decref(root);
     gb_text_unref(params.labels);
     free(arrival->described);
-    arrival->described = text;
+    arrival->described = r == 0 ? text : NULL; /* then again with the next round */
+    if (r < 0)
+        free(text);
     return r;
 }
 
@@ -607,8 +632,9 @@ static void read_target(const struct gb_arrival *arrival, const json_t *record, 
     struct gb_device_rec rec;
 
     to->kind = GB_KIND_DEVICE;
-    to->has_kind = gb_kind_parse(kind, strlen(kind), &to->kind, NULL) == 0 && to->kind != GB_KIND_DEVICE;
     to->has_mirrored = to->mirrored = json_is_true(json_object_get(record, "mirrored"));
+    if (!to->mirrored) /* else this node's device decides */
+        to->has_kind = gb_kind_parse(kind, strlen(kind), &to->kind, NULL) == 0 && to->kind != GB_KIND_DEVICE;
     to->has_device = json_is_integer(device) && json_integer_value(device) >= 0 &&
                      json_integer_value(device) < INT32_MAX &&
                      gb_device_get(arrival->config.core, (int)json_integer_value(device), &rec, NULL) == 0;

@@ -53,9 +53,9 @@ class Sessions(Asker):
                quota: Optional[QuotaGiven] = None, idle_ttl_s: Optional[int] = None, pool: Optional[str] = None,
                durability: Optional[str] = None, spill: Optional[str] = None, priority: Optional[int] = None,
                replicas: Optional[int] = None, if_match: Optional[str] = None) -> Session:
-        """Changes the given settings; a label of None is removed. pool: the session's current pool; "default": none.
-        durability, spill: of buffers that are made from now on without one. replicas: nodes that are to have copies of
-        the sealed buffers."""
+        """Changes the given settings; a label of None is removed. pool: the current pool of its device from now on;
+        "default", "default.1": that device's own again. durability, spill: of buffers that are made from now on without
+        one. replicas: nodes that are to have copies of the sealed buffers."""
         body = given(labels=labels, quota=quota, idle_ttl_s=idle_ttl_s, pool=pool, durability=durability, spill=spill,
                      priority=priority, replicas=replicas)
         return cast(Session, self._tagged("PATCH", self._below(session=name), None, body, conditions(if_match)))
@@ -101,7 +101,8 @@ class Pools(Asker):
     def create(self, name: str, *, device: Union[int, str, None] = None, max_bytes: Optional[int] = None,
                release_threshold_bytes: Optional[int] = None, reuse: Optional[ReuseGiven] = None,
                exportable: Optional[bool] = None) -> Pool:
-        """Makes a pool. exportable: its buffers can be mapped by other processes."""
+        """Makes a pool. release_threshold_bytes: 2**64 - 1 keeps all memory, as without. exportable: its buffers can
+        be mapped by other processes."""
         body = given(name=name, device=device, max_bytes=max_bytes, release_threshold_bytes=release_threshold_bytes,
                      reuse=reuse, exportable=exportable)
         return cast(Pool, self._post(self._below("pools"), body))
@@ -194,6 +195,12 @@ class Events(Asker):
     def wait(self, name: str, stream: Optional[str] = None) -> Event:
         """Lets a stream wait for it, on the device; does not wait itself."""
         return cast(Event, self._post(self._below("events", name, "wait"), given(stream=stream)))
+
+    def sync(self, name: str, *, wait: Optional[float] = None) -> Event:
+        """Waits until the work that it was last recorded behind is done; TimedOut after wait seconds (default 30, at
+        most 60)."""
+        path = self._below("events", name, "sync")
+        return cast(Event, self._post(path, headers=conditions(wait=wait), patience=wait or 30))
 
 
 class Devices(Asker):

@@ -464,11 +464,13 @@ in_place=True if in_place else None)}
         sync."""
         return self._write(name, "sync", {"to": to, **given(stream=stream)}, None, wait)
 
-    def reserve(self, name: str, nbytes: int, side: str, *, stream: Optional[str] = None,
+    def reserve(self, name: str, nbytes: Optional[int] = None, side: Optional[str] = None, *,
+                elements: Optional[int] = None, dtype: Optional[Dtype] = None, stream: Optional[str] = None,
                 wait: Optional[float] = None) -> Buffer:
-        """Gives one side of a mirrored buffer (host, device) memory of at least nbytes, ahead of an upload. What is
-        large enough stays."""
-        return self._write(name, "reserve", {"bytes": nbytes, "side": side, **given(stream=stream)}, None, wait)
+        """Gives one side of a mirrored buffer (host, device) memory of at least nbytes, or elements of dtype, ahead of
+        an upload. What is large enough stays."""
+        body = given(bytes=nbytes, side=side, elements=elements, dtype=given_name(dtype), stream=stream)
+        return self._write(name, "reserve", body, None, wait)
 
     def release(self, name: str, side: str) -> Buffer:
         """Frees the memory of one side of a mirrored buffer: host, device or all."""
@@ -594,7 +596,8 @@ in_place=True if in_place else None)}
                 source's own.
             handle: with way="pool", the 64 bytes of cudaMemPoolExportPointer; offset counts from that pointer.
             map_bytes: with way="vmm", the size of the whole allocation if it is larger than the bytes need.
-            side: host or device: the memory is that side of a mirrored buffer, which may exist.
+            side: host or device: the memory is that side of a mirrored buffer, which may exist. An array without
+                elements takes the side's memory away.
         """
         offer = offer_of(source, given(dtype=given_name(dtype), shape=None if shape is None else shape_list(shape),
                                        bytes=nbytes, offset=offset, way=way, map_bytes=map_bytes, device=device,

@@ -293,6 +293,7 @@ class ListedSession(TypedDict):
     spill: str
     priority: int
     pool: str
+    current_pools: List[Optional[str]]
     used_bytes: int
     used_pinned_bytes: int
     used_stored_bytes: int

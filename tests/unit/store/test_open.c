@@ -36,6 +36,8 @@ static void drop_columns_since(const char *path, int schema) {
         snprintf(sql, sizeof(sql), "ALTER TABLE %s DROP COLUMN %s", columns[i].table, columns[i].name);
         store_sql_exec(path, sql);
     }
+    if (schema >= 8 && schema < 18)
+        store_sql_exec(path, "ALTER TABLE sessions ADD COLUMN pool_id INTEGER NOT NULL DEFAULT 0");
     snprintf(sql, sizeof(sql), "PRAGMA user_version = %d", schema);
     store_sql_exec(path, sql);
 }
@@ -321,6 +323,32 @@ START_TEST(no_session_of_before_was_set_aside) {
 }
 END_TEST
 
+/* A database of the schema with one current pool. */
+START_TEST(a_current_pool_of_before_is_one_of_them) {
+    struct store_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_rec session = store_session(1, "s");
+    struct gb_session_rec seen = {.labels = NULL};
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        store_fixture_init(&f);
+        gb_assert_ok(store_put_session_now(f.store, &session, &err), err);
+        store_fixture_close(&f);
+        drop_columns_since(f.path, 17);
+        if (i == 1)
+            store_sql_exec(f.path, "UPDATE sessions SET pool_id = 5");
+        store_fixture_open(&f);
+        gb_assert_ok(gb_store_load(f.store, GB_STORE_SESSIONS, see_session, &seen, &err), err);
+        ck_assert_str_eq(gb_text_s(seen.current_pools), i == 1 ? "5" : "");
+        ck_assert_int_eq(
+            store_sql_int(f.path, "SELECT count(*) FROM pragma_table_info('sessions') WHERE name = 'pool_id'"), 0);
+        store_fixture_done(&f);
+    }
+    gb_session_rec_done(&seen);
+}
+END_TEST
+
 START_TEST(a_missing_counter_is_added) {
     struct store_fixture f;
     struct gb_error err = GB_ERROR_INIT;
@@ -549,6 +577,7 @@ int main(void) {
     gb_test_add(suite, "older", an_older_schema_is_migrated, 60);
     gb_test_add(suite, "stored", a_database_without_stored_bytes_is_migrated, 60);
     gb_test_add(suite, "none aside", no_session_of_before_was_set_aside, 60);
+    gb_test_add(suite, "current pools", a_current_pool_of_before_is_one_of_them, 60);
     gb_test_add(suite, "counter", a_missing_counter_is_added, 60);
     gb_test_add(suite, "tables made anew", tables_made_anew_are_what_they_were, 60);
     gb_test_add(suite, "second", a_second_opener_is_refused, 60);

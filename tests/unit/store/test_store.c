@@ -113,7 +113,7 @@ START_TEST(every_field_of_a_session_comes_back) {
 
     store_fixture_init(&f);
     small.quota = (struct gb_quota){0};
-    small.pool_id = 5;
+    small.current_pools = store_labels("5,7");
     small.given = true;
     small.holders = store_labels("a:1,b:2");
     small.idle_ttl_s = 0;

@@ -38,6 +38,12 @@ static const struct refusal refusals[] = {
     {"{\"quota\":{\"a\":1,\"a\":2}}", GB_ERR_DUPLICATE_KEY, "a"},
     {"{\"bytes\":18446744073709551616}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
     {"{\"bytes\":9223372036854775808}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
+    {"{\"bytes\":18446744073709551614}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
+    {"{\"bytes\":184467440737095516150}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
+    {"{\"bytes\":118446744073709551615}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
+    {"{\"bytes\":-18446744073709551615}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
+    {"{\"bytes\":18446744073709551615,\"name\":18446744073709551616}", GB_ERR_INVALID_ARGUMENT, "column 57"},
+    {"18446744073709551615", GB_ERR_MALFORMED_JSON, "line 1"},
     {"{\"bytes\":-9223372036854775809}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
     {"{\"bytes\":1e999}", GB_ERR_INVALID_ARGUMENT, "64 bits"},
     {"[]", GB_ERR_WRONG_TYPE, "a list"},
@@ -186,6 +192,9 @@ static const struct {
     {read_limit, "{\"bytes\":5}", GB_OK, ""},
     {read_limit, "{\"bytes\":\"5\"}", GB_ERR_WRONG_TYPE, "null for no limit"},
     {read_limit, "{\"bytes\":-5}", GB_ERR_INVALID_ARGUMENT, "negative"},
+    {read_u64, "{\"bytes\":18446744073709551615}", GB_ERR_INVALID_ARGUMENT, "2^63 - 1"},
+    {read_shape, "{\"shape\":[18446744073709551615]}", GB_ERR_INVALID_ARGUMENT, "2^63 - 1"},
+    {read_name, "{\"name\":18446744073709551615}", GB_ERR_WRONG_TYPE, "not a number"},
     {read_bool, "{\"force\":true}", GB_OK, ""},
     {read_bool, "{\"force\":false}", GB_OK, ""},
     {read_bool, "{\"force\":1}", GB_ERR_WRONG_TYPE, "true or false, not a number"},
@@ -283,9 +292,22 @@ START_TEST(test_values) {
     ck_assert_str_eq(phrase.s, "for the \u00fc-tests");
     ck_assert_int_eq(gb_json_phrase(object, "other", &phrase, &err), 0);
     json_decref(object);
-    object = parse("{\"bytes\":null}");
+}
+END_TEST
+
+/* What means "no limit"; and the digits elsewhere, which mean nothing of the kind. */
+START_TEST(test_no_limit) {
+    static const char *const texts[] = {"{\"bytes\":null}", "{\"bytes\":18446744073709551615}",
+                                        "{\"name\":\"\\\"18446744073709551615\",\"bytes\": 18446744073709551615 }",
+                                        "{\"bytes\":1.8446744073709552e19}"};
+    struct gb_error err = GB_ERROR_INIT;
+    json_t *object = parse(texts[_i]);
+    uint64_t value = 0;
+
     ck_assert_int_eq(gb_json_limit(object, "bytes", &value, &err), 1);
     ck_assert_uint_eq(value, GB_UNLIMITED);
+    if (_i == 2)
+        ck_assert_str_eq(json_string_value(json_object_get(object, "name")), "\"18446744073709551615");
     json_decref(object);
 }
 END_TEST
@@ -356,6 +378,7 @@ int main(void) {
     gb_test_add(suite, "depth", test_depth, 10);
     gb_test_add(suite, "no fields", test_no_fields, 4);
     gb_test_add(suite, "values", test_values, 4);
+    gb_test_add_loop(suite, "no limit", test_no_limit, 4, 4);
     gb_test_add(suite, "labels size", test_labels_size, 4);
     return gb_test_run(suite);
 }

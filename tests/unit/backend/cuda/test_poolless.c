@@ -1,12 +1,13 @@
-/* A GPU without memory pools, by fake answers of CUDA: the linker puts the functions here in the place of those that
- * the backend calls (--wrap). Without a GPU all of CUDA's answers are fake, and only opening is tested; with one they
- * are the real ones, but for what the device says of its pools. */
+/* A GPU without memory pools, and an integrated one, by fake answers of CUDA: the linker puts the functions here in the
+ * place of those that the backend calls (--wrap). Without a GPU all of CUDA's answers are fake, and only opening is
+ * tested; with one they are the real ones, but for what the device says of its pools. */
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/backend.h"
 #include "backend/common.h"
+#include "base/process.h"
 #include "gb_test.h"
 
 #define BYTES ((1u << 20) + 3)
@@ -19,6 +20,7 @@
 static bool fake;       /* there is no GPU */
 static int poolless;    /* the device that says so */
 static bool integrated; /* it is one */
+static unsigned made;   /* a bit for each device whose primary context was made; only if there is no GPU */
 
 /* --- CUDA --------------------------------------------------------------------------------------------------------- */
 
@@ -47,7 +49,7 @@ static void *function_pointer(void) {
 
 WRAP(cudaGetDeviceCount, (int *count), (count), *count = 2)
 WRAP(cudaSetDevice, (int device), (device), (void)device)
-WRAP(cudaInitDevice, (int device, unsigned flags, unsigned which), (device, flags, which), (void)device)
+WRAP(cudaInitDevice, (int device, unsigned flags, unsigned which), (device, flags, which), made |= 1u << device)
 WRAP(cudaDriverGetVersion, (int *version), (version), *version = 12020)
 WRAP(cudaMemGetInfo, (size_t * left, size_t *total), (left, total), *left = *total = 1 << 30)
 WRAP(cudaDeviceCanAccessPeer, (int *can, int device, int peer), (can, device, peer), *can = 0)
@@ -92,6 +94,31 @@ cudaError_t WRAPPED(cudaGetDeviceProperties)(struct cudaDeviceProp *prop, int de
     return cudaSuccess;
 }
 
+/* --- the kernel --------------------------------------------------------------------------------------------------- */
+
+static uint64_t machine_has = UINT64_MAX; /* UINT64_MAX: the real numbers */
+static uint64_t machine_left;
+
+uint64_t REAL(gb_memory_there)(const char *root);
+uint64_t WRAPPED(gb_memory_there)(const char *root);
+uint64_t WRAPPED(gb_memory_there)(const char *root) {
+    return machine_has < UINT64_MAX ? machine_has : REAL(gb_memory_there)(root);
+}
+
+uint64_t REAL(gb_memory_left)(const char *root);
+uint64_t WRAPPED(gb_memory_left)(const char *root);
+uint64_t WRAPPED(gb_memory_left)(const char *root) {
+    return machine_has < UINT64_MAX ? machine_left : REAL(gb_memory_left)(root);
+}
+
+static uint64_t budget = UINT64_MAX; /* UINT64_MAX: the real one */
+
+uint64_t REAL(gb_memory_budget_left)(const struct gb_memory_budget *of, uint64_t given_bytes);
+uint64_t WRAPPED(gb_memory_budget_left)(const struct gb_memory_budget *of, uint64_t given_bytes);
+uint64_t WRAPPED(gb_memory_budget_left)(const struct gb_memory_budget *of, uint64_t given_bytes) {
+    return budget < UINT64_MAX ? budget - given_bytes : REAL(gb_memory_budget_left)(of, given_bytes);
+}
+
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static struct gb_error err;
@@ -130,6 +157,10 @@ START_TEST(it_opens_and_says_why) {
     gb_assert_fails(gb_pool_default(be, 0, &pool, &err), err, GB_ERR_UNSUPPORTED);
     gb_pool_default(be, 0, &pool, &err);
     ck_assert_ptr_nonnull(strstr(err.detail, "the device has no memory pools"));
+    ck_assert_str_eq(err.native_name, "cudaErrorNotSupported");
+    ck_assert_int_eq(err.native_code, 801);
+    ck_assert_str_eq(err.native_domain, "cuda");
+    ck_assert_str_eq(err.call, "cudaDeviceGetDefaultMemPool");
     err = GB_ERROR_INIT;
     gb_assert_fails(gb_pool_create(be, 0, &config, &pool, &err), err, GB_ERR_UNSUPPORTED);
     gb_backend_close(be);
@@ -148,6 +179,60 @@ START_TEST(another_device_has_its_pools) {
         rec = look(be, 1);
         ck_assert_str_ne(rec.kind_missing[GB_KIND_DEVICE], "");
     }
+    gb_backend_close(be);
+}
+END_TEST
+
+/* No request is the first call of CUDA: opening makes the primary context of every device. */
+START_TEST(each_device_has_its_context) {
+    struct gb_backend *be;
+
+    made = 0;
+    be = open_cuda(0, false);
+    ck_assert_uint_eq(made, fake ? 3 : 0);
+    gb_backend_close(be);
+}
+END_TEST
+
+/* An integrated GPU has what the kernel has: CUDA takes files that are cached for used memory, and knows no control
+ * group. */
+START_TEST(an_integrated_gpu_has_what_the_kernel_has) {
+    struct gb_backend *be;
+
+    machine_has = 600 << 20;
+    machine_left = 500 << 20;
+    be = open_cuda(0, true);
+    ck_assert_uint_eq(look(be, 0).total_bytes, 600 << 20);
+    ck_assert_uint_eq(look(be, 0).free_bytes, 500 << 20);
+    machine_left = 100 << 20;
+    ck_assert_uint_eq(look(be, 0).free_bytes, 100 << 20);
+    machine_left = UINT64_MAX; /* not known: CUDA's number */
+    ck_assert_uint_gt(look(be, 0).free_bytes, 100 << 20);
+    gb_backend_close(be);
+    machine_left = 100 << 20;
+    be = open_cuda(0, false); /* memory of its own */
+    ck_assert_uint_gt(look(be, 0).total_bytes, 600 << 20);
+    ck_assert_uint_gt(look(be, 0).free_bytes, 100 << 20);
+    gb_backend_close(be);
+}
+END_TEST
+
+START_TEST(host_memory_that_the_machine_lacks_is_refused) {
+    struct gb_backend *be = open_cuda(0, false);
+    struct gb_location place = {.kind = GB_KIND_PAGEABLE};
+    void *none;
+
+    budget = 3 * BYTES;
+    gb_assert_ok(gb_mem_kind_alloc(be, 0, GB_KIND_PAGEABLE, 2 * BYTES, &place.ptr, &err), err);
+    gb_assert_fails(gb_mem_kind_alloc(be, 0, GB_KIND_PAGEABLE, BYTES + 1, &none, &err), err, GB_ERR_OUT_OF_MEMORY);
+    gb_assert_fails(gb_mem_kind_alloc(be, 0, GB_KIND_PINNED, BYTES + 1, &none, &err), err, GB_ERR_OUT_OF_MEMORY);
+    gb_mem_kind_alloc(be, 0, GB_KIND_PINNED, BYTES + 1, &none, &err);
+    ck_assert_str_eq(err.native_name, "cudaErrorMemoryAllocation");
+    ck_assert(err.limit_bytes == 3 * BYTES && err.used_bytes == 2 * BYTES && err.requested_bytes == BYTES + 1);
+    err = GB_ERROR_INIT;
+    gb_assert_ok(gb_mem_kind_free(be, &place, 2 * BYTES, &err), err);
+    gb_assert_ok(gb_mem_kind_alloc(be, 0, GB_KIND_PAGEABLE, 3 * BYTES, &place.ptr, &err), err);
+    gb_assert_ok(gb_mem_kind_free(be, &place, 3 * BYTES, &err), err);
     gb_backend_close(be);
 }
 END_TEST
@@ -228,6 +313,9 @@ int main(void) {
 
     gb_test_add_loop(suite, "open", it_opens_and_says_why, 60, 2);
     gb_test_add(suite, "beside", another_device_has_its_pools, 60);
+    gb_test_add(suite, "contexts", each_device_has_its_context, 60);
+    gb_test_add(suite, "integrated", an_integrated_gpu_has_what_the_kernel_has, 60);
+    gb_test_add(suite, "machine", host_memory_that_the_machine_lacks_is_refused, 60);
     gb_test_add_loop(suite, "bytes", its_memory_holds_bytes, 60, 2);
     gb_test_add(suite, "texts", texts_are_those_of_cuda, 60);
     gb_test_add(suite, "releases", releases_are_told, 60);

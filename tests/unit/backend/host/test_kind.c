@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "backend/host/internal.h"
 #include "gb_test.h"
 
 #define MIB (1ull << 20)
@@ -172,7 +174,11 @@ START_TEST(devices_apart_do_not_open_pools) {
     gb_assert_ok(gb_peer_get(be, 0, 1, &peer, &err), err);
     ck_assert(!peer.can_access && !peer.native_atomics);
     ck_assert_ptr_nonnull(strstr(peer.why_not, "peers=no"));
-    gb_assert_fails(gb_pool_access_set(be, pool, 1, GB_POOL_ACCESS_READ_WRITE, &err), err, GB_ERR_UNSUPPORTED);
+    ck_assert_int_eq(gb_pool_access_set(be, pool, 1, GB_POOL_ACCESS_READ_WRITE, &err), -1);
+    ck_assert_int_eq(err.code, GB_ERR_UNSUPPORTED);
+    ck_assert_int_eq(err.native_code, 101);
+    ck_assert_str_eq(err.native_text, "invalid device ordinal");
+    err = GB_ERROR_INIT;
     gb_assert_ok(gb_backend_device_get(be, 0, &rec, &err), err);
     ck_assert_ptr_nonnull(strstr(rec.cap_missing[GB_CAP_PEER_ACCESS], "peers=no"));
     close_all();
@@ -239,11 +245,82 @@ START_TEST(a_part_begins_at_its_offset) {
 }
 END_TEST
 
+/* The backend reads the kernel's numbers from a file with that many MiB as available. */
+static void make_available(char *root, unsigned mib) {
+    struct gb_host *host = gb_host_of(be);
+    char path[128];
+    FILE *file;
+
+    if (strchr(root, 'X')) {
+        ck_assert_ptr_nonnull(mkdtemp(root));
+        snprintf(path, sizeof(path), "%s/proc", root);
+        ck_assert_int_eq(mkdir(path, 0700), 0);
+    }
+    snprintf(path, sizeof(path), "%s/proc/meminfo", root);
+    file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "MemTotal: 1048576 kB\nMemAvailable: %u kB\n", mib * 1024);
+    fclose(file);
+    host->budget.root = root;
+    host->budget.reserve_bytes = 0;
+    host->budget.before_bytes = UINT64_MAX / 2; /* nothing counts as resident */
+    host->budget.read_ns = 0;
+}
+
+/* An allocation that the machine has no memory for is refused, whatever the device's size, so that the kernel need not
+ * kill the daemon. Memory of every kind counts. */
+START_TEST(what_the_machine_lacks_is_refused) {
+    char root[] = "/tmp/gb-kind-XXXXXX";
+    char command[64];
+    struct gb_location managed;
+    struct gb_location plain;
+    struct gb_pool *pool;
+    void *pinned = NULL;
+    void *none = NULL;
+    void *p;
+
+    open_spec("host:devices=2,bytes=2G");
+    make_available(root, 200);
+    ck_assert_uint_eq(free_bytes(0), 200 * MIB);
+    ck_assert_uint_eq(free_bytes(1), 200 * MIB);
+    managed = place_of(GB_KIND_MANAGED, 1, 100 * MIB);
+    plain = place_of(GB_KIND_PAGEABLE, 0, 20 * MIB);
+    gb_assert_ok(gb_pin_alloc(be, 10 * MIB, &pinned, &err), err);
+    ck_assert_uint_eq(free_bytes(0), 70 * MIB);
+    gb_assert_ok(gb_pool_default(be, 0, &pool, &err), err);
+    gb_assert_ok(gb_mem_alloc(be, pool, stream, 50 * MIB, &p, &err), err);
+    ck_assert_uint_eq(free_bytes(0), 20 * MIB);
+    gb_assert_fails(gb_mem_alloc(be, pool, stream, 60 * MIB, &none, &err), err, GB_ERR_OUT_OF_MEMORY);
+    gb_mem_alloc(be, pool, stream, 60 * MIB, &none, &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "20971520 left"));
+    ck_assert_uint_eq(err.limit_bytes, 200 * MIB);
+    ck_assert_uint_eq(err.used_bytes, 180 * MIB);
+    err = GB_ERROR_INIT;
+    gb_assert_fails(gb_mem_kind_alloc(be, 1, GB_KIND_SHARED, 21 * MIB, &none, &err), err, GB_ERR_OUT_OF_MEMORY);
+    gb_assert_fails(gb_mem_kind_alloc(be, 0, GB_KIND_PINNED, 21 * MIB, &none, &err), err, GB_ERR_OUT_OF_MEMORY);
+    gb_assert_fails(gb_pin_alloc(be, 21 * MIB, &none, &err), err, GB_ERR_OUT_OF_MEMORY);
+    make_available(root, 400);
+    gb_assert_ok(gb_pin_alloc(be, 21 * MIB, &none, &err), err);
+    ck_assert_uint_eq(free_bytes(0), 199 * MIB);
+    gb_pin_free(be, none);
+    gb_pin_free(be, pinned);
+    gb_assert_ok(gb_mem_free(be, p, stream, &err), err);
+    gb_assert_ok(gb_mem_alloc(be, pool, stream, 60 * MIB, &p, &err), err); /* what the pool keeps is reused */
+    gb_assert_ok(gb_mem_free(be, p, stream, &err), err);
+    gb_assert_ok(gb_mem_kind_free(be, &managed, 100 * MIB, &err), err);
+    gb_assert_ok(gb_mem_kind_free(be, &plain, 20 * MIB, &err), err);
+    close_all();
+    snprintf(command, sizeof(command), "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kinds on the host backend");
     TCase *deadly = tcase_create("forbidden memory");
 
     gb_test_add(suite, "budgets", shared_and_managed_memory_is_the_devices, 20);
+    gb_test_add(suite, "machine", what_the_machine_lacks_is_refused, 20);
     gb_test_add(suite, "wrong places", wrong_places_are_refused, 20);
     gb_test_add(suite, "managed=attach", managed_memory_is_used_by_one_side_at_a_time, 20);
     tcase_add_loop_test_raise_signal(deadly, what_the_cpu_may_not_touch_kills, SIGSEGV, 0, 4);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/buffer/buffer.h"
+#include "core/public/upload.h"
 #include "device_write_fixture.h"
 #include "gb_test.h"
 
@@ -363,11 +364,50 @@ START_TEST(device_writes_take_a_side) {
 }
 END_TEST
 
+/* As an adoption of 0 bytes: also the only current side loses its memory. */
+START_TEST(a_dropped_side) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_locator m = core_at("default", "m");
+    enum gb_mirror_action action = _i == GB_SIDE_HOST ? GB_MIRROR_RELEASE_HOST : GB_MIRROR_RELEASE_DEVICE;
+    struct gb_mirror_move move;
+    struct gb_buffer_rec was;
+    struct core_result r;
+    struct core_call c;
+    enum gb_head head;
+    char *want = malloc(BYTES);
+
+    core_fixture_init(&f, specs[1]);
+    for (head = GB_HEAD_UNINITIALIZED; head < GB_HEAD_COUNT; head++) {
+        bool lost = gb_mirror_move(head, action).step == GB_MIRROR_REFUSED;
+
+        reach(&f, head, want);
+        was.labels = NULL;
+        gb_assert_ok(core_buffer_get(f.core, "default", "m", &was, &err), err);
+        move = gb_mirror_move(head, lost ? GB_MIRROR_RELEASE_ALL : action);
+        core_call_begin(&c);
+        gb_buffer_mirror_drop(f.core, &m, _i, NULL, c.call.buffer);
+        gb_assert_ok(core_result_end(&c, &r, &err), err);
+        ck_assert(r.rec.head == move.next && r.rec.generation == was.generation + lost);
+        ck_assert_uint_eq(r.rec.sides[_i].bytes, 0);
+        ck_assert_uint_eq(r.rec.sides[gb_other_side(_i)].bytes, was.sides[gb_other_side(_i)].bytes);
+        if (lost)
+            memset(want, 0, BYTES);
+        core_expect(f.core, "default", "m", want, BYTES);
+        remove_it(&f, "m");
+    }
+    core_until_idle(&f);
+    core_fixture_done(&f);
+    free(want);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_mirror");
 
     gb_test_add_loop(suite, "table", every_cell, 120, SPECS);
     gb_test_add_loop(suite, "lazy", sides_are_lazy_and_grow_only, 120, SPECS);
     gb_test_add_loop(suite, "device_writes", device_writes_take_a_side, 120, SPECS);
+    gb_test_add_loop(suite, "drop", a_dropped_side, 60, GB_SIDES);
     return gb_test_run(suite);
 }

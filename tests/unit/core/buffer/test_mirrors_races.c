@@ -141,6 +141,85 @@ START_TEST(a_sync_under_way) {
 }
 END_TEST
 
+/* --- growth beside all else --------------------------------------------------------------------------------------- */
+
+#define SMALL 5000
+#define ROUNDS 150
+
+struct worker {
+    struct core_fixture *f;
+    int what;
+};
+
+/* Grows sides, which frees memory that is not current first; releases them; fills all bytes; or syncs. */
+static int step(struct core_fixture *f, int what, int i, struct gb_error *err) {
+    struct gb_device_write_params w = core_fill_params("default", "m", (uint64_t)(1 + i % 250), 1);
+    bool host = i % 2;
+
+    if (what == 0 && i % 10 == 9)
+        return core_release(f->core, "default", "m", host, !host, NULL, err);
+    if (what == 0)
+        return core_reserve(f->core, "default", "m", host, SMALL + 1000ull * (uint64_t)(i % 10), NULL, err);
+    if (what == 1)
+        return core_sync(f->core, "default", "m", host, NULL, err);
+    w.to_host_side = host;
+    w.side_named = true;
+    return core_write(f->core, &w, NULL, err);
+}
+
+static void *work(void *arg) {
+    const struct worker *worker = arg;
+    int i;
+
+    for (i = 0; i < ROUNDS; i++) {
+        struct gb_error err = GB_ERROR_INIT;
+
+        if (step(worker->f, worker->what, i, &err) < 0)
+            ck_assert_msg(err.code == GB_ERR_BUFFER_BUSY || err.code == GB_ERR_BUFFER_SIDE_CURRENT, "%d: %s: %s",
+                          worker->what, gb_code_slug(err.code), err.detail);
+    }
+    return NULL;
+}
+
+/* The bytes are always those of one fill. */
+static void expect_one_fill(struct core_fixture *f) {
+    struct gb_error err = GB_ERROR_INIT;
+    char back[SMALL];
+    int i;
+
+    if (core_download(f->core, "default", "m", 0, SMALL, back, &err) < 0) {
+        ck_assert_msg(err.code == GB_ERR_BUFFER_BUSY, "%s", err.detail);
+        return;
+    }
+    for (i = 1; i < SMALL; i++)
+        ck_assert_int_eq(back[i], back[0]);
+}
+
+START_TEST(growth_beside_all_else) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(SMALL);
+    struct worker workers[3];
+    pthread_t threads[3];
+    struct core_result r;
+    int i;
+
+    core_fixture_init(&f, specs[_i]);
+    gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
+    for (i = 0; i < 3; i++) {
+        workers[i] = (struct worker){&f, i};
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    }
+    for (i = 0; i < ROUNDS; i++)
+        expect_one_fill(&f);
+    for (i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    expect_one_fill(&f);
+    core_remove_mirrored(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 static bool is_partial(void *arg) {
     struct core_fixture *f = arg;
     struct gb_error err = GB_ERROR_INIT;
@@ -277,6 +356,7 @@ int main(void) {
     gb_test_add_loop(suite, "refuse", refusals, 120, SPECS);
     gb_test_add_loop(suite, "readers", readers_and_writers, 120, SPECS);
     gb_test_add_loop(suite, "sync", a_sync_under_way, 120, SPECS);
+    gb_test_add_loop(suite, "growth", growth_beside_all_else, 120, SPECS);
     gb_test_add_loop(suite, "broken", a_broken_write_is_partial, 120, SPECS);
     gb_test_add_loop(suite, "restart", a_restart_loses_bytes_that_were_written, 120, SPECS);
     gb_test_add_loop(suite, "pool", a_pool_goes, 120, SPECS);

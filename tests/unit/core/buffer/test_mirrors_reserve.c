@@ -48,6 +48,19 @@ static void until_charged(struct core_fixture *f, uint64_t used, uint64_t pinned
     core_until(is_charged, &w, "the bytes charged");
 }
 
+static bool has_sides(void *arg) {
+    struct wanted *w = arg;
+    struct gb_buffer_rec rec = look(w->f);
+
+    return rec.sides[GB_SIDE_HOST].bytes == w->pinned && rec.sides[GB_SIDE_DEVICE].bytes == w->used;
+}
+
+static void until_sides(struct core_fixture *f, uint64_t host, uint64_t device) {
+    struct wanted w = {.f = f, .used = device, .pinned = host};
+
+    core_until(has_sides, &w, "the memory of the sides");
+}
+
 static void reserve(struct core_fixture *f, bool host, uint64_t bytes, struct core_result *ret) {
     struct gb_error err = GB_ERROR_INIT;
 
@@ -222,6 +235,122 @@ START_TEST(a_mapped_side_does_not_grow) {
 }
 END_TEST
 
+/* --- memory without current bytes is freed first ------------------------------------------------------------------ */
+
+#define MIB (1ull << 20)
+
+/* 10 and 12 MiB do not fit together. */
+START_TEST(a_side_without_current_bytes_is_freed_first) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct core_result r;
+    int64_t version;
+    char want[BYTES];
+
+    core_fixture_init(&f, specs[_i]);
+    gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
+    reserve(&f, false, 10 * MIB, &r);
+    version = r.rec.version;
+    reserve(&f, false, 12 * MIB, &r);
+    expect_sides(&r.rec, 0, 12 * MIB);
+    ck_assert(r.rec.head == GB_HEAD_UNINITIALIZED && r.rec.version == version + 2);
+    core_put(f.core, &p, 1, want);
+    reserve(&f, false, 13 * MIB, &r);
+    expect_sides(&r.rec, BYTES, 13 * MIB);
+    ck_assert(r.rec.head == GB_HEAD_HOST && r.rec.has_crc32c);
+    core_expect(f.core, "default", "m", want, BYTES);
+    refused(&f, "m", false, 17 * MIB, GB_ERR_OUT_OF_MEMORY); /* more than there is: the memory stays */
+    until_sides(&f, BYTES, 13 * MIB);
+    until_charged(&f, BYTES + 13 * MIB, BYTES);
+    done(&f);
+}
+END_TEST
+
+/* The memory is freed when its reader has ended. Until then both must fit. */
+START_TEST(a_stale_side_that_is_read) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct core_reading reading;
+    struct core_result r;
+    char first[BYTES];
+    char want[BYTES];
+    char back[BYTES];
+
+    core_fixture_init(&f, specs[_i]);
+    core_put(f.core, &p, 1, first);
+    gb_assert_ok(core_reading_open(&reading, &f, "m", &err), err);
+    p.to_device_side = true;
+    core_put(f.core, &p, 2, want);
+    reserve(&f, true, MORE, &r);
+    expect_sides(&r.rec, MORE, BYTES);
+    until_charged(&f, 2 * BYTES + MORE, BYTES + MORE);
+    gb_assert_ok(gb_download_start(reading.download, 0, BYTES, &err), err);
+    gb_assert_ok(core_download_read(reading.download, &reading.wake, back, BYTES, &err), err);
+    ck_assert(memcmp(back, first, BYTES) == 0);
+    gb_download_free(reading.download, true);
+    until_charged(&f, BYTES + MORE, MORE);
+    core_expect(f.core, "default", "m", want, BYTES);
+    done(&f);
+}
+END_TEST
+
+/* Memory is freed behind the work of its stream, and only then the new memory is asked for. */
+START_TEST(a_growth_waits_for_the_free) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct gb_session_params limits = core_session_params("default");
+    struct gb_locator m = core_at("default", "m");
+    bool host = _i >= SPECS;
+    uint64_t more = host ? 5 * MIB : 12 * MIB;
+    struct gb_mirror_reserve what = {.host = host, .bytes = more, .stream = {"default"}};
+    struct core_gate gate;
+    struct core_result r;
+    struct core_call c;
+
+    core_fixture_init(&f, specs[_i % SPECS]);
+    limits.has_quota_pinned_bytes = true;
+    limits.quota.pinned_bytes = 6 * MIB;
+    gb_assert_ok(core_session_patch(f.core, "default", &limits, &err), err);
+    gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
+    reserve(&f, host, host ? 4 * MIB : 10 * MIB, &r);
+    core_gate_close(&gate, &f, "default");
+    core_call_begin(&c);
+    gb_buffer_mirror_reserve(f.core, &m, &what, NULL, c.call.buffer);
+    until_sides(&f, 0, 0);
+    ck_assert(!core_call_over(&c));
+    core_gate_open(&gate);
+    gb_assert_ok(core_result_end(&c, &r, &err), err);
+    expect_sides(&r.rec, host ? more : 0, host ? 0 : more);
+    until_charged(&f, more, host ? more : 0);
+    done(&f);
+}
+END_TEST
+
+/* The device refuses the new memory after the free. */
+START_TEST(a_growth_that_fails_leaves_the_side_empty) {
+    static const char *const fails[] = {"alloc@2+", "kind_alloc@2+"};
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct core_result r;
+    char spec[80];
+
+    snprintf(spec, sizeof(spec), "fault:%s=cudaErrorMemoryAllocation:host:bytes=16M", fails[_i]);
+    core_fixture_init(&f, spec);
+    gb_assert_ok(core_create(f.core, &p.buffer, &r, &err), err);
+    reserve(&f, _i == 1, BYTES, &r);
+    ck_assert_int_lt(core_reserve(f.core, "default", "m", _i == 1, MORE, NULL, &err), 0);
+    ck_assert(err.code == GB_ERR_OUT_OF_MEMORY && gb_error_retryable(&err));
+    ck_assert_ptr_nonnull(strstr(err.detail, "the side is empty: its 3000 bytes were freed before"));
+    until_sides(&f, 0, 0);
+    until_charged(&f, 0, 0);
+    done(&f);
+}
+END_TEST
+
 /* --- faults ------------------------------------------------------------------------------------------------------- */
 
 /* The calls of the device that growing a side makes. alloc fails from then on, because it is tried again. */
@@ -284,6 +413,50 @@ START_TEST(a_failure_changes_nothing) {
 }
 END_TEST
 
+/* Whether the growth of a side without current bytes failed. The side then has its old memory, or none. */
+static bool try_growth(const char *op, bool host, unsigned n) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_upload_params p = core_mirrored(BYTES);
+    struct gb_buffer_rec after;
+    struct core_result r;
+    char spec[128];
+    uint64_t bytes;
+    bool failed;
+
+    snprintf(spec, sizeof(spec), "fault:%s@%u=cudaErrorInvalidValue:host:discrete,bytes=16M", op, n);
+    core_fixture_init(&f, spec);
+    if (core_create(f.core, &p.buffer, &r, &err) < 0 ||
+        core_reserve(f.core, "default", "m", host, BYTES, &r, &err) < 0) { /* it came too early */
+        (void)core_buffer_delete(f.core, "default", "m", NULL);
+        core_until_idle(&f);
+        core_fixture_done(&f);
+        return false;
+    }
+    failed = core_reserve(f.core, "default", "m", host, MORE, &r, &err) < 0;
+    after = look(&f);
+    bytes = after.sides[host ? GB_SIDE_HOST : GB_SIDE_DEVICE].bytes;
+    ck_assert_msg(failed ? bytes == 0 || bytes == BYTES : bytes == MORE, "%s@%u: %llu bytes", op, n,
+                  (unsigned long long)bytes);
+    ck_assert(!failed || (bytes == 0) == (strstr(err.detail, "the side is empty") != NULL));
+    reserve(&f, host, MORE, &r);
+    done(&f);
+    return failed;
+}
+
+START_TEST(a_fault_while_memory_without_current_bytes_grows) {
+    static const char *const ops[] = {"event_record", "event_query", "watch", "free", "alloc", "fill"};
+    static const char *const host_ops[] = {"event_record", "event_query", "watch",
+                                           "kind_free",    "kind_alloc",  "place_fill"};
+    unsigned n;
+
+    for (n = 1; n <= 8; n++) {
+        (void)try_growth(ops[_i], false, n);
+        (void)try_growth(host_ops[_i], true, n);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_mirror_reserve");
 
@@ -292,6 +465,11 @@ int main(void) {
     gb_test_add_loop(suite, "zeroes", a_sync_zeroes_what_was_reserved, 60, SPECS);
     gb_test_add_loop(suite, "refusals", refusals, 60, SPECS);
     gb_test_add_loop(suite, "mapped", a_mapped_side_does_not_grow, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_side_without_current_bytes_is_freed_first, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_stale_side_that_is_read, 60, SPECS);
+    gb_test_add_loop(suite, "free", a_growth_waits_for_the_free, 60, 2 * SPECS);
+    gb_test_add_loop(suite, "free", a_growth_that_fails_leaves_the_side_empty, 60, 2);
     gb_test_add_loop(suite, "faults", a_failure_changes_nothing, 60, FAULTS);
+    gb_test_add_loop(suite, "faults", a_fault_while_memory_without_current_bytes_grows, 60, 6);
     return gb_test_run(suite);
 }

@@ -120,7 +120,7 @@ START_TEST(refusals) {
     core_fixture_init(&f, "host:devices=2,bytes=64M");
     core_pool_assert_current(&f, "default");
     gb_assert_fails(choose(&f, "none", &err), err, GB_ERR_POOL_NOT_FOUND);
-    gb_assert_fails(choose(&f, "default.1", &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_fails(choose(&f, "default.2", &err), err, GB_ERR_POOL_NOT_FOUND);
     core_pool_assert_current(&f, "default");
     core_fixture_done(&f);
 }
@@ -196,6 +196,102 @@ START_TEST(it_is_of_one_device) {
 }
 END_TEST
 
+static void add_name(void *arg, const struct gb_name *pool) {
+    strcat(arg, pool ? pool->s : "-");
+    strcat(arg, " ");
+}
+
+/* The current pools of all devices, and what the session's view says of them. */
+static void assert_pools(struct core_fixture *f, const char *pools, const char *first) {
+    struct gb_name name = core_name("default");
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_session_view view;
+    char names[256] = "";
+
+    gb_assert_ok(gb_session_get(f->core, &name, &view, &err), err);
+    gb_session_current_pools(f->core, view.rec.id, add_name, names);
+    ck_assert_str_eq(names, pools);
+    ck_assert_str_eq(view.pool.s, first);
+    ck_assert_int_eq(view.pools_mark != 0, strcmp(first, "default") != 0);
+    gb_session_rec_done(&view.rec);
+}
+
+static void pool_on(struct core_fixture *f, const char *name, int device) {
+    struct gb_pool_params p = core_pool_params("default", name, device, 0);
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_pool_make(f->core, &p, NULL, &err), err);
+}
+
+/* As cudaDeviceSetMempool: each device has its own, and one is undone without the others. */
+START_TEST(each_device_has_one) {
+    static const struct {
+        const char *chosen, *pools, *first;
+    } steps[] = {{"p", "p default.1 - ", "p"},
+                 {"q", "p q - ", "p"},
+                 {"p2", "p2 q - ", "p2"},
+                 {"default", "default q - ", "q"},
+                 {"default.2", "default q - ", "q"}, /* a device without pools has none to undo */
+                 {"p", "p q - ", "p"},
+                 {"default.1", "p default.1 - ", "p"},
+                 {"q", "p q - ", "p"},
+                 {"", "default default.1 - ", "default"},
+                 {"q", "default q - ", "q"}};
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    size_t i;
+
+    core_fixture_init(&f, "host:devices=3,poolless=2,bytes=64M");
+    pool_on(&f, "p", 0);
+    pool_on(&f, "p2", 0);
+    pool_on(&f, "q", 1);
+    for (i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        gb_assert_ok(choose(&f, steps[i].chosen, &err), err);
+        assert_pools(&f, steps[i].pools, steps[i].first);
+    }
+    gb_assert_ok(choose(&f, "p", &err), err);
+    core_fixture_close(&f);
+    core_fixture_open(&f);
+    assert_pools(&f, "p q - ", "p");
+    gb_assert_ok(core_pool_remove(f.core, "default", "p", true, &err), err);
+    assert_pools(&f, "default q - ", "q");
+    gb_assert_ok(choose(&f, "p2", &err), err); /* the removed one leaves the record */
+    assert_pools(&f, "p2 q - ", "p2");
+    core_fixture_done(&f);
+}
+END_TEST
+
+static void reopen_on(struct core_fixture *f, const char *spec) {
+    struct gb_error err = GB_ERROR_INIT;
+    char note[GB_BACKEND_NOTE_SIZE];
+
+    core_fixture_close(f);
+    gb_backend_close(f->backend);
+    gb_assert_ok(gb_backend_open(spec, &f->backend, note, &err), err);
+    core_fixture_open(f);
+}
+
+/* The pool of a device that is missing stays current for that device, and another may take its place meanwhile. */
+START_TEST(a_missing_device_keeps_its_own) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+
+    core_fixture_init(&f, "host:devices=2,bytes=64M");
+    pool_on(&f, "p", 0);
+    pool_on(&f, "q", 1);
+    gb_assert_ok(choose(&f, "p", &err), err);
+    gb_assert_ok(choose(&f, "q", &err), err);
+    reopen_on(&f, "host:devices=1,bytes=64M");
+    assert_pools(&f, "p ", "p");
+    gb_assert_fails(choose(&f, "q", &err), err, GB_ERR_DEVICE_NOT_FOUND);
+    gb_assert_ok(choose(&f, "default", &err), err);
+    assert_pools(&f, "default ", "default");
+    reopen_on(&f, "host:devices=2,bytes=64M");
+    assert_pools(&f, "default q ", "q");
+    core_fixture_done(&f);
+}
+END_TEST
+
 /* --- counting ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(growth_and_reuse_are_counted) {
@@ -233,6 +329,8 @@ int main(void) {
     tcase_add_loop_test(tc, memory_comes_from_the_current_pool, 0, 2);
     tcase_add_loop_test(tc, it_survives_a_restart_and_ends_with_the_pool, 0, 2);
     tcase_add_test(tc, it_is_of_one_device);
+    tcase_add_test(tc, each_device_has_one);
+    tcase_add_test(tc, a_missing_device_keeps_its_own);
     tcase_add_loop_test(tc, growth_and_reuse_are_counted, 0, 2);
     tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);

@@ -82,6 +82,43 @@ START_TEST(its_buffers_are_of_another_kind) {
 }
 END_TEST
 
+/* Its device side is of the device's own memory. */
+START_TEST(a_mirrored_buffer) {
+    int none = lacking(_i);
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_buffer_params p = plain("m", none);
+    struct gb_upload_params u = core_upload_params("default", "m", BYTES);
+    struct core_result r;
+
+    core_fixture_init(&f, specs[_i]);
+    p.mirrored = true;
+    gb_assert_ok(core_create(f.core, &p, &r, &err), err);
+    ck_assert(r.rec.mirrored && r.rec.kind == GB_KIND_IPC && r.rec.pool.s[0] == '\0');
+    gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
+    ck_assert(r.rec.head == GB_HEAD_DEVICE && !r.copied && r.rec.kind == GB_KIND_IPC);
+    core_bytes(1, data, BYTES);
+    gb_assert_ok(core_upload(f.core, &u, data, NULL, &err), err);
+    gb_assert_ok(core_sync(f.core, "default", "m", false, &r, &err), err);
+    ck_assert(r.copied && r.rec.sides[GB_SIDE_DEVICE].bytes == BYTES);
+    gb_assert_ok(core_release(f.core, "default", "m", true, false, &r, &err), err);
+    core_expect(f.core, "default", "m", data, BYTES);
+    gb_assert_ok(core_reserve(f.core, "default", "m", false, 2 * BYTES, &r, &err), err);
+    ck_assert(r.rec.head == GB_HEAD_DEVICE && r.rec.sides[GB_SIDE_DEVICE].bytes == 2 * BYTES);
+    core_expect(f.core, "default", "m", data, BYTES);
+    p.has_kind = true;
+    p.kind = GB_KIND_MANAGED;
+    p.name = core_name("n");
+    gb_assert_fails(core_create(f.core, &p, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
+    p.kind = GB_KIND_IPC;
+    p.device = 1 - none;
+    gb_assert_fails(core_create(f.core, &p, NULL, &err), err, GB_ERR_INVALID_ARGUMENT);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "m", &err), err);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 START_TEST(what_needs_a_pool_is_refused) {
     int none = lacking(_i);
     struct core_fixture f;
@@ -96,7 +133,6 @@ START_TEST(what_needs_a_pool_is_refused) {
     ck_assert_int_eq(core_create(f.core, &p, NULL, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.detail, "\"ipc\""));
     expect_reason(&err);
-    p = plain("b", none);
     p.mirrored = true;
     ck_assert_int_eq(core_create(f.core, &p, NULL, &err), -1);
     expect_reason(&err);
@@ -107,8 +143,7 @@ START_TEST(what_needs_a_pool_is_refused) {
     expect_reason(&err);
     ck_assert_int_eq(gb_upload_check(f.core, &u, &err), -1);
     expect_reason(&err);
-    u.buffer.has_kind = false;
-    u.buffer.mirrored = true; /* its device side would be of no kind */
+    u.buffer.mirrored = true;
     ck_assert_int_eq(core_upload(f.core, &u, data, NULL, &err), -1);
     expect_reason(&err);
     ck_assert_int_eq(core_upload_on(f.core, "default", "a", "", own_pool(none), data, 100, &err), -1);
@@ -133,13 +168,13 @@ START_TEST(what_needs_a_pool_is_refused) {
 }
 END_TEST
 
-/* A whole buffer may be another process's there, a side may not. */
-START_TEST(a_side_is_not_adopted) {
+START_TEST(memory_of_another_process) {
     struct core_memory m = core_memory_new(BYTES, F_SEAL_SHRINK);
     int none = lacking(_i);
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_adopt_params p;
+    struct core_result r;
     struct gb_holder *h;
 
     core_fixture_init(&f, specs[_i]);
@@ -148,8 +183,11 @@ START_TEST(a_side_is_not_adopted) {
     p.import.device = none;
     p.has_side = true;
     p.side = GB_SIDE_HOST;
-    ck_assert_int_eq(core_adopt(f.core, &p, NULL, &err), -1);
-    expect_reason(&err);
+    gb_assert_ok(core_adopt(f.core, &p, NULL, &err), err);
+    gb_assert_ok(core_sync(f.core, "default", "a", false, &r, &err), err);
+    ck_assert(r.rec.adopted && r.rec.kind == GB_KIND_IPC && r.rec.head == GB_HEAD_SYNCED && r.rec.device == none);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_until_none_adopted(&f);
     p.has_side = false;
     gb_assert_ok(core_adopt(f.core, &p, NULL, &err), err);
     gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
@@ -289,8 +327,9 @@ int main(void) {
     Suite *suite = (unsetenv("GB_TEST_BACKEND"), suite_create("core_poolless"));
 
     gb_test_add_loop(suite, "kind", its_buffers_are_of_another_kind, 60, SPECS);
+    gb_test_add_loop(suite, "mirrored", a_mirrored_buffer, 60, SPECS);
     gb_test_add_loop(suite, "refused", what_needs_a_pool_is_refused, 60, SPECS);
-    gb_test_add_loop(suite, "adopted", a_side_is_not_adopted, 60, SPECS);
+    gb_test_add_loop(suite, "adopted", memory_of_another_process, 60, SPECS);
     gb_test_add_loop(suite, "lists", lists_and_numbers_leave_it_out, 60, 2);
     gb_test_add_loop(suite, "memory", memory_runs_out_and_comes_back, 60, SPECS);
     gb_test_add_loop(suite, "copies", copies_reach_it_and_leave_it, 60, SPECS);

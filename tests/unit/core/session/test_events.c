@@ -205,11 +205,97 @@ START_TEST(across_devices) {
 }
 END_TEST
 
+/* --- waiting on the CPU ------------------------------------------------------------------------------------------- */
+
+static void sync_begin(struct core_fixture *f, struct core_call *c) {
+    struct gb_locator at = core_at("default", "e");
+
+    core_call_begin(c);
+    gb_event_sync_call(f->core, &at, c->call.event);
+}
+
+/* A sync is about the record that it found: a later one, or the event's end, changes nothing for it. */
+START_TEST(a_sync_waits_for_the_record_that_it_found) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_event_view event;
+    struct core_gate gate;
+    struct core_call c[2];
+    int i;
+
+    core_fixture_init(&f, specs[_i]);
+    make_streams(&f);
+    gb_assert_ok(core_event_sync(f.core, "default", "e", &event, &err), err);
+    ck_assert(!event.recorded && event.done);
+    gb_assert_fails(core_event_sync(f.core, "default", "none", NULL, &err), err, GB_ERR_EVENT_NOT_FOUND);
+    core_gate_close_on(&gate, &f, "default", "a", 0);
+    gb_assert_ok(core_event_record(f.core, "default", "e", "a", &err), err);
+    for (i = 0; i < 2; i++)
+        sync_begin(&f, &c[i]);
+    gb_assert_ok(core_event_record(f.core, "default", "e", "b", &err), err);
+    gb_assert_ok(core_event_sync(f.core, "default", "e", &event, &err), err);
+    ck_assert(event.done && strcmp(event.stream.s, "b") == 0);
+    gb_assert_ok(core_event_remove(f.core, "default", "e", &err), err);
+    gb_assert_ok(core_stream_remove(f.core, "default", "a", &err), err);
+    for (i = 0; i < 2; i++)
+        ck_assert(!core_call_over(&c[i]));
+    core_gate_open(&gate);
+    for (i = 0; i < 2; i++) {
+        gb_assert_ok(core_call_wait(&c[i], &err), err);
+        ck_assert(c[i].call.event->event.done && strcmp(c[i].call.event->event.stream.s, "a") == 0);
+        core_call_free(&c[i]);
+    }
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
+struct before {
+    struct core_fixture *f;
+    uint64_t sequence;
+};
+
+static bool changed(void *arg) {
+    const struct before *before = arg;
+
+    return gb_core_sequence(before->f->core) > before->sequence;
+}
+
+/* Those who poll learn of the end of the device's work, on all devices, by the core's number of changes. */
+START_TEST(the_end_of_the_work_is_announced) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_locator at = core_at("default", "e");
+    struct gb_locator none = core_at("default", "none");
+    struct before before = {.f = &f};
+    struct gb_event_view event;
+    struct core_gate gate;
+
+    core_fixture_init(&f, "host:discrete,devices=2,bytes=64M");
+    make_streams(&f);
+    gb_event_announce(f.core, &at); /* never recorded, or not there: nothing to announce */
+    gb_event_announce(f.core, &none);
+    core_gate_close_on(&gate, &f, "default", "a", gb_device_count(f.core) - 1);
+    gb_assert_ok(core_event_record(f.core, "default", "e", "a", &err), err);
+    gb_event_announce(f.core, &at);
+    gb_event_announce(f.core, &at);
+    before.sequence = gb_core_sequence(f.core);
+    gb_assert_ok(core_stream_sync(f.core, "default", "b", &err), err);
+    ck_assert(!changed(&before));
+    core_gate_open(&gate);
+    core_until(changed, &before, "the end is announced");
+    gb_assert_ok(core_event_get(f.core, "default", "e", &event, &err), err);
+    ck_assert(event.done);
+    ck_assert_uint_eq(gb_core_sequence(f.core), before.sequence + 1);
+    core_fixture_done(&f);
+}
+END_TEST
+
 /* --- what the device may refuse ----------------------------------------------------------------------------------- */
 
-static const char *const faults[] = {"event_record", "event_create",        "stream_create",
-                                     "stream_wait",  "event_record_device", "watch",
-                                     "complete",     "event_query",         "stream_query"};
+static const char *const faults[] = {"event_record",        "event_create", "stream_create", "stream_wait",
+                                     "event_record_device", "watch",        "complete",      "event_query",
+                                     "stream_query",        "event_sync"};
 
 /* Returns how many steps failed. Each failure is reported, and nothing is left behind. */
 static unsigned play(struct core_fixture *f) {
@@ -217,7 +303,7 @@ static unsigned play(struct core_fixture *f) {
     char data[1000] = {1};
     struct core_gate gate;
     unsigned failed = 0;
-    int r[7];
+    int r[8];
     int i;
 
     core_gate_close_on(&gate, f, "default", "c", 0);
@@ -236,11 +322,14 @@ static unsigned play(struct core_fixture *f) {
     if (r[5] < 0)
         ck_assert_str_ne(err.native_name, "");
     err = GB_ERROR_INIT;
+    r[7] = core_event_sync(f->core, "default", "e", NULL, &err);
+    err = GB_ERROR_INIT;
     r[6] = core_download_on(f->core, "default", "x", "b", data, sizeof(data), &err);
     if (r[0] == 0)
         failed += r[6] < 0;
     for (i = 0; i < 6; i++)
         failed += r[i] < 0;
+    failed += r[7] < 0;
     err = GB_ERROR_INIT;
     if (r[0] == 0)
         gb_assert_ok(core_buffer_delete(f->core, "default", "x", &err), err);
@@ -290,6 +379,7 @@ START_TEST(a_dead_device) {
     gb_assert_fails(core_session_sync(f.core, "default", &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_event_record(f.core, "default", "e", "a", &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_event_wait(f.core, "default", "e", "a", &err), err, GB_ERR_DEVICE_LOST);
+    gb_assert_fails(core_event_sync(f.core, "default", "e", NULL, &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_pool_patch(f.core, &p, NULL, &err), err, GB_ERR_DEVICE_LOST);
     gb_assert_fails(core_pool_trim(f.core, "default", "p", 0, NULL, &err), err, GB_ERR_DEVICE_LOST);
     p.rec.name = core_name("q");
@@ -311,7 +401,9 @@ int main(void) {
     tcase_add_test(tc, bytes_come_in_order);
     tcase_add_loop_test(tc, a_download_waits_for_its_stream, 0, 2);
     tcase_add_test(tc, across_devices);
-    tcase_add_loop_test(tc, each_call_fails_once, 0, 18);
+    tcase_add_loop_test(tc, a_sync_waits_for_the_record_that_it_found, 0, 2);
+    tcase_add_test(tc, the_end_of_the_work_is_announced);
+    tcase_add_loop_test(tc, each_call_fails_once, 0, 20);
     tcase_add_test(tc, a_dead_device);
     tcase_set_timeout(tc, 120);
     suite_add_tcase(suite, tc);

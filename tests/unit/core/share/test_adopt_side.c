@@ -289,7 +289,6 @@ START_TEST(what_it_cannot_be) {
     a.check.check = refuse_all;
     gb_assert_fails(core_adopt(g.f.core, &a, NULL, &err), err, GB_ERR_PRECONDITION_FAILED);
     adopt(&g, &r);
-    gb_assert_fails(core_reserve(g.f.core, "default", "a", true, BYTES + 1, NULL, &err), err, GB_ERR_ADOPTED);
     gb_assert_fails(core_seal(g.f.core, "default", "a", &err), err, GB_ERR_ADOPTED);
     core_put(g.f.core, &p, 2, NULL); /* larger, to the other side */
     gb_assert_fails(core_sync(g.f.core, "default", "a", true, NULL, &err), err, GB_ERR_ADOPTED);
