@@ -188,7 +188,7 @@ struct waves {
     size_t wave;
     struct gb_map read;
     struct gb_map written;
-    struct gb_map fixed; /* written so that nothing can build on it */
+    struct gb_map fixed;      /* written so that nothing can build on it */
     struct gb_error unloaded; /* bytes that an operation needs are not in memory yet */
 };
 
@@ -230,10 +230,11 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
                   (gb_map_get(&w->written, item->name.s) || gb_map_get(&w->read, item->name.s)));
 
     if (batch->atomic && (clash || alone))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            clash ? "in an atomic batch only copy and fill build on earlier operations, and on no deletion "
-                                    "and no side of a mirrored buffer"
-                                  : "an atomic batch can neither have \"create\" nor write in place");
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            clash ? "in an atomic batch only copy and fill build on earlier operations, and on no deletion "
+                    "and no side of a mirrored buffer"
+                  : "an atomic batch can neither have \"create\" nor write in place");
     if (clash)
         next(w);
     item->wave = w->wave;

@@ -86,7 +86,7 @@ struct gb_buffer {
     uint64_t used_ns;                   /* when they were read or written last */
     struct gb_fifo_lock fifo;
     TAILQ_HEAD(gb_turn_line, gb_turn) turns; /* of writes that are under way (order.h), in the order of acceptance */
-    const char *name; /* stored behind this struct */
+    const char *name;                        /* stored behind this struct */
 };
 
 /* Where a buffer's bytes may be: its sides or, if it is not mirrored, its content. NULL: no memory there. */

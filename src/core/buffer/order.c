@@ -214,6 +214,39 @@ void gb_turn_free(struct gb_turn *t) {
     free(t);
 }
 
+/* --- turns of calls ----------------------------------------------------------------------------------------------- */
+
+struct gb_turn *gb_call_take_turn(struct gb_call *call) {
+    struct gb_turn *turn = call->turn;
+
+    call->turn = NULL;
+    return turn;
+}
+
+struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
+                                const struct gb_name *stream, struct gb_error *err) {
+    struct gb_core_stream *st = NULL;
+    int r;
+
+    if (turn)
+        return turn;
+    turn = gb_turn_new();
+    if (!turn) {
+        gb_no_memory(err);
+        return NULL;
+    }
+    pthread_mutex_lock(&session->lock);
+    r = gb_core_stream_use_locked(session, stream, &st, err);
+    if (r == 0)
+        r = gb_turn_take_locked(session, turn, buffer, NULL, st, err);
+    pthread_mutex_unlock(&session->lock);
+    gb_core_stream_unuse(st);
+    if (r == 0)
+        return turn;
+    gb_turn_free(turn);
+    return NULL;
+}
+
 /* --- what a request sees ------------------------------------------------------------------------------------------ */
 
 bool gb_after_chained(const struct gb_after *a) {
@@ -233,7 +266,9 @@ struct gb_buffer *gb_after_see_locked(struct gb_session *session, const struct g
 }
 
 int gb_after_check_locked(const struct gb_after *a, struct gb_error *err) {
-    const struct gb_error *why = a->failed ? &a->error : a->on && a->on->writes && a->on->refused ? &a->on->error : NULL;
+    const struct gb_error *why = a->failed                                  ? &a->error
+                                 : a->on && a->on->writes && a->on->refused ? &a->on->error
+                                                                            : NULL;
 
     if (!why)
         return 0;

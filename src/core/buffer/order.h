@@ -32,7 +32,7 @@ enum gb_turn_stage {
     GB_TURN_ENDED
 };
 
-/* The relation of a request to one earlier turn. Zeroed: there is none. The session's lock guards it. */
+/* The relation of a request to one earlier turn. Zeroed: to none. The session's lock guards it. */
 struct gb_after {
     struct gb_turn *on; /* NULL: none, or it has ended */
     LIST_ENTRY(gb_after) link;
@@ -44,9 +44,9 @@ struct gb_after {
 
     /* While it waits: */
     bool waits;
-    bool sees;         /* the wait ends early only if the turn's bytes can be seen then, or if it is of the same batch */
+    bool sees;         /* it ends early only if the turn's bytes can be seen then, or if that is of the same batch */
     const void *batch; /* as of the turn */
-    bool late; /* the wait for the end lasts until the memory has no other user */
+    bool late;         /* the wait for the end lasts until the memory has no other user */
     enum gb_turn_stage until;
     /* The wait ends. Called once, under the session's lock, before any later change of the buffer. NULL: no call. */
     void (*reached_locked)(struct gb_after *after);
@@ -91,6 +91,13 @@ struct gb_turn *gb_turn_new(void);
 int gb_turn_take_locked(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
                         const struct gb_name *source, const struct gb_core_stream *stream, struct gb_error *err);
 
+/* Takes a turn for a call unless turn was taken before. Returns it, or NULL with err. */
+struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
+                                const struct gb_name *stream, struct gb_error *err);
+
+/* The turn that the batch of a call has taken for it; the caller's from now on. NULL: none. */
+struct gb_turn *gb_call_take_turn(struct gb_call *call);
+
 /* The turn is further. Stages only rise. */
 void gb_turn_stage_locked(struct gb_turn *turn, enum gb_turn_stage stage);
 
@@ -116,8 +123,8 @@ bool gb_after_wait_locked(struct gb_after *after);
 bool gb_after_leave_locked(struct gb_after *after);
 
 /* The buffer of that name as the request sees it: as the earlier turn will leave it, or as it is. In the first case
- * *seen is filled in and returned, which borrows what it holds. after may be NULL. Returns NULL with err (which may be
- * NULL) if there is none. */
+ * *seen is filled in and returned, which borrows what it holds. after may be NULL. Returns NULL with err, which may
+ * be NULL, if it does not exist. */
 struct gb_buffer *gb_after_see_locked(struct gb_session *session, const struct gb_name *name,
                                       const struct gb_after *after, struct gb_buffer *seen, struct gb_error *err);
 

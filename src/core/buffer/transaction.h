@@ -150,16 +150,9 @@ void *gb_buffer_op_new_in(size_t size, struct gb_session *session, const struct 
 /* Fills in the transaction of an operation that has nothing of its own but these two functions. */
 void gb_buffer_op_fill_in(struct gb_buffer_op *op, gb_validate_fn *validate_locked, gb_publish_fn *publish_locked);
 
-/* Starts the transaction of an operation that is filled in, in the order of the call's stream. turn: taken before; NULL:
- * not yet. op NULL: the call has ended. Takes both over. */
+/* Starts the transaction of an operation that is filled in, in the order of the call's stream. turn: taken before;
+ * NULL: not yet. op NULL: the call has ended. Takes both over. */
 void gb_buffer_op_start_ordered(struct gb_buffer_op *op, struct gb_turn *turn);
-
-/* Takes a turn for a call unless turn was taken before. Returns it, or NULL with err. */
-struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
-                                const struct gb_name *stream, struct gb_error *err);
-
-/* The turn that the batch of a call has taken for it; the caller's from now on. NULL: none. */
-struct gb_turn *gb_call_take_turn(struct gb_call *call);
 
 /* As gb_op_end. */
 void gb_buffer_op_end(struct gb_buffer_op *op, const struct gb_error *error);

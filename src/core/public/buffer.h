@@ -93,8 +93,8 @@ int gb_download_open(struct gb_core *core, const struct gb_name *session, const 
 int gb_download_open_in(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
                         struct gb_waker waker, struct gb_download **ret, struct gb_error *err);
 /* [now] As gb_download_open_in, in the order of the stream: while an earlier write of the buffer on it, or on a stream
- * that it follows, is under way, the download waits for the bytes of that. Its record is there when gb_download_turn has
- * returned 1. */
+ * that it follows, is under way, the download waits for the bytes of that. Its record is there when gb_download_turn
+ * has returned 1. */
 int gb_download_open_after(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
                            struct gb_waker waker, struct gb_download **ret, struct gb_error *err);
 /* [now] Whether a download of that buffer on the stream would have to wait for its turn. */

@@ -34,8 +34,8 @@ struct gb_call {
     void *arg;
     struct gb_error error; /* code GB_OK: success */
 
-    struct gb_store_mark mark;                 /* the caller's: the request's key, committed with the work; "": none */
-    struct gb_transaction_batch *batch;        /* the batch's: a reference, until the call's transaction joins it */
+    struct gb_store_mark mark;          /* the caller's: the request's key, committed with the work; "": none */
+    struct gb_transaction_batch *batch; /* the batch's: a reference, until the call's transaction joins it */
     struct gb_turn *turn; /* the batch's: the call's place on its stream, until the call takes it; NULL: none yet */
     void (*on_finish)(struct gb_call *call);   /* the batch's: runs before `finished` is set; NULL: none */
     void (*free_result)(struct gb_call *call); /* the core's: frees what the result owns; NULL: nothing */
@@ -88,9 +88,9 @@ struct gb_session_call {
 struct gb_buffer_call {
     struct gb_call base;
     struct gb_name stream; /* the caller's: of a call without a parameter for it; "" is "default" */
-    bool created;         /* the call has created the buffer */
-    bool copied;          /* sync: that side was stale */
-    enum gb_copy_way way; /* of a device write or sync: how the bytes were copied */
+    bool created;          /* the call has created the buffer */
+    bool copied;           /* sync: that side was stale */
+    enum gb_copy_way way;  /* of a device write or sync: how the bytes were copied */
     struct gb_transfer_times times;
     uint64_t held_bytes; /* of a deletion: bytes that are still mapped */
     struct gb_buffer_rec buffer;

@@ -129,16 +129,16 @@ struct gb_device_write_params {
     uint64_t offset;
     bool has_bytes; /* else all bytes of the source from from_offset on; for a fill all of the buffer from offset on */
     uint64_t bytes;
-    bool in_place;                     /* as in gb_upload_params */
-    uint64_t holder;                   /* as in gb_upload_params */
-    bool to_host_side;                 /* of a mirrored buffer; else its device side */
-    bool side_named;                   /* refuse a buffer that is not mirrored; to_host_side always does */
-    unsigned wait_ms;                  /* how long to wait for memory to become free */
-    struct gb_buffer_check check;      /* of the destination; likewise */
+    bool in_place;                /* as in gb_upload_params */
+    uint64_t holder;              /* as in gb_upload_params */
+    bool to_host_side;            /* of a mirrored buffer; else its device side */
+    bool side_named;              /* refuse a buffer that is not mirrored; to_host_side always does */
+    unsigned wait_ms;             /* how long to wait for memory to become free */
+    struct gb_buffer_check check; /* of the destination; likewise */
     /* Asked about the source, which exists, when the write's turn comes. NULL: no condition. */
     int (*from_check)(void *tag, const struct gb_buffer_rec *rec, struct gb_error *err);
-    char from_tag[GB_FROM_TAG_SIZE];   /* its argument */
-    struct gb_copy_source *source;     /* resolved by gb_copy_sources_resolve, and taken; NULL: resolve it now */
+    char from_tag[GB_FROM_TAG_SIZE]; /* its argument */
+    struct gb_copy_source *source;   /* resolved by gb_copy_sources_resolve, and taken; NULL: resolve it now */
 };
 
 /* [now] Resolves the sources of copies that have params->source. The sources in one session are resolved as of one

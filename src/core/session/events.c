@@ -586,9 +586,8 @@ static int take_locked(struct order_op *op, const struct gb_name *event, const s
     if (!e || gb_core_stream_use_locked(op->base.session, stream, &op->stream, err) < 0)
         return -1;
     op->mark = op->records ? mark_new(op->base.session->core) : mark_ref(e->mark);
-    if ((op->records && !op->mark) ||
-        (op->records ? record_frontier_locked(op->base.session, op->stream, op->mark)
-                     : wait_frontier_locked(op->base.session, op->stream, op->mark)) < 0)
+    if ((op->records && !op->mark) || (op->records ? record_frontier_locked(op->base.session, op->stream, op->mark)
+                                                   : wait_frontier_locked(op->base.session, op->stream, op->mark)) < 0)
         return gb_no_memory(err);
     op->event = e;
     atomic_fetch_add(&e->refs, 1);

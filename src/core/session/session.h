@@ -172,11 +172,11 @@ struct gb_session {
     uint64_t streams_held; /* removed streams that drain included */
     struct gb_map events;  /* by name: struct gb_core_event */
     struct gb_idlist events_by_id;
-    int64_t last_order_id;       /* of streams and events */
+    int64_t last_order_id;                   /* of streams and events */
     uint64_t last_turn;                      /* the number of the last one (core/buffer/order.h) */
     _Atomic uint64_t oldest_turn;            /* of those under way; UINT64_MAX: none is. Read without the lock, too */
     TAILQ_HEAD(gb_turn_list, gb_turn) turns; /* those under way, in the order of acceptance */
-    struct gb_idlist multiparts; /* each with a reference; completed ones are remembered for a while */
+    struct gb_idlist multiparts;             /* each with a reference; completed ones are remembered for a while */
     uint64_t multiparts_open;
     uint64_t multipart_bytes;
 

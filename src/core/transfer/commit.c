@@ -150,8 +150,7 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
         return -1;
     if (!b)
         return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;
-    if (b->rec.mirrored != p->mirrored || (p->partial && b->rec.bytes != p->bytes) ||
-        (p->merge && !has_base(u, b)))
+    if (b->rec.mirrored != p->mirrored || (p->partial && b->rec.bytes != p->bytes) || (p->merge && !has_base(u, b)))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     return 0;
 }
@@ -415,9 +414,12 @@ static int ended(struct gb_upload *u, struct gb_error *err) {
     return 0;
 }
 
-const struct gb_upload_role gb_upload_plain = {
-    .ended = ended, .complete = complete, .committed = gb_upload_count, .gone = gb_upload_gone, .from_client = true,
-    .ordered = true};
+const struct gb_upload_role gb_upload_plain = {.ended = ended,
+                                               .complete = complete,
+                                               .committed = gb_upload_count,
+                                               .gone = gb_upload_gone,
+                                               .from_client = true,
+                                               .ordered = true};
 
 /* --- release ------------------------------------------------------------------------------------------------------ */
 

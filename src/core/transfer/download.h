@@ -69,6 +69,13 @@ struct gb_download {
 struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_stream *stream,
                                    struct gb_content *content, enum gb_kind kind, uint64_t bytes,
                                    struct gb_waker waker);
+/* Returns where byte `pos` of the bytes to be sent lies in the view. *ret_left: the bytes from there to the end of its
+ * span. */
+uint64_t gb_download_locate(const struct gb_download *download, uint64_t pos, uint64_t *ret_left);
+/* cold.c: as gb_download_next, of stored bytes. */
+int gb_download_cold(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
+/* Ends the reading. Reads under way free what is left. NULL is accepted. */
+void gb_cold_free(struct gb_cold *cold);
 /* Queues the first copies, as far as slots are free, before the first call to gb_download_next. */
 void gb_download_ahead(struct gb_download *download);
 

@@ -281,8 +281,8 @@ static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_
     if (gb_core_alive(s->core, err) < 0)
         return -1;
     s->session = gb_session_use(s->core, &p->session, err);
-    if (!s->session || gb_download_open_after(s->session, &p->name, &p->stream, (struct gb_waker){gb_hash_reader_wake, r},
-                                           &r->download, err) < 0)
+    if (!s->session || gb_download_open_after(s->session, &p->name, &p->stream,
+                                              (struct gb_waker){gb_hash_reader_wake, r}, &r->download, err) < 0)
         return -1;
     r->download->silent = true;
     r->begin = begin;

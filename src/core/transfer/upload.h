@@ -204,14 +204,14 @@ struct gb_upload {
     void *owner;               /* the role's: the group's member, the device write or the multipart upload */
     _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
 
-    struct gb_turn *turn;       /* its place on the stream. NULL: not taken (yet) */
-    bool own_turn;              /* it is freed with the upload; else the device write has it */
-    unsigned rest;              /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
-    struct gb_after begins;     /* the earlier write that an upload into present memory waits for before it begins */
+    struct gb_turn *turn;   /* its place on the stream. NULL: not taken (yet) */
+    bool own_turn;          /* it is freed with the upload; else the device write has it */
+    unsigned rest;          /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
+    struct gb_after begins; /* the earlier write that an upload into present memory waits for before it begins */
     struct gb_upload_params *unplanned; /* then: what is to be planned */
-    bool chained;               /* planned on the bytes of an earlier turn, which was not committed */
-    struct gb_content *content; /* a reference; the buffer's own after the commit */
-    struct gb_content *base;    /* merge: the old bytes, until their copy is queued or done */
+    bool chained;                       /* planned on the bytes of an earlier turn, which was not committed */
+    struct gb_content *content;         /* a reference; the buffer's own after the commit */
+    struct gb_content *base;            /* merge: the old bytes, until their copy is queued or done */
     struct gb_content *replaced;
     struct gb_upload_segments segments;
     struct gb_alloc alloc;
@@ -382,6 +382,19 @@ struct gb_upload_plan *gb_upload_plan_of(struct gb_upload *upload);
  * Returns it with the caller's reference, or NULL with err. */
 struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_params *params,
                                  const struct gb_upload_role *role, void *owner, struct gb_error *err);
+/* --- the turn, and the other bytes (rest.c) ----------------------------------------------------------------------- */
+
+/* What the late copy of the other bytes waits for. */
+#define GB_REST_MEMORY 1u
+#define GB_REST_TURN 2u
+/* That is there. [any thread] */
+void gb_upload_rest_part(struct gb_upload *upload, unsigned part);
+/* Queues the bytes outside the payload: from the base, or zeros. On the lane. Returns 0 or -1. */
+int gb_upload_queue_rest(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
+/* The work is queued: later writes of the stream may build on the bytes. */
+void gb_upload_queued(struct gb_upload *upload);
+/* Queued work may still run. Keeps a reference, which it takes over, until the stream has finished that work. */
+void gb_upload_finish_after_error(struct gb_upload *upload, struct gb_stream *stream);
 /* The payload is complete: takes the upload's turn. The caller steps to ENDED next. Returns 0 or -1. */
 int gb_upload_take_turn(struct gb_upload *upload, struct gb_error *err);
 /* Ends and frees a turn that was taken, as failed. */
@@ -405,9 +418,9 @@ struct gb_device_write {
     struct gb_core *core;
     struct gb_session *session; /* a reference, once the write was accepted */
     struct gb_turn *turn;
-    struct gb_device_write_params asked; /* COPY, FILL */
-    struct gb_upload_params params;      /* check is the write's until an upload has it */
-    enum gb_side side;                   /* SYNC, RESERVE */
+    struct gb_device_write_params asked;        /* COPY, FILL */
+    struct gb_upload_params params;             /* check is the write's until an upload has it */
+    enum gb_side side;                          /* SYNC, RESERVE */
     void (*run)(struct gb_device_write *write); /* when its turn has come */
     unsigned waiting;                           /* earlier turns that are waited for; the session's lock */
     struct gb_task task;
@@ -420,12 +433,12 @@ struct gb_device_write {
     uint64_t offset;
     bool has_bytes;
     uint64_t bytes;
-    uint64_t capacity; /* RESERVE: of the new memory */
+    uint64_t capacity;              /* RESERVE: of the new memory */
     const struct gb_content *stale; /* RESERVE: memory of the side that is freed before; only compared. NULL: none */
     uint64_t stale_bytes;
     struct gb_buffer_call *freeing; /* its release */
-    uint64_t freed;    /* RESERVE: of the side's old memory, freed before */
-    uint64_t kept;     /* RESERVE: of the side's old memory, whose bytes are current and copied: freed after */
+    uint64_t freed;                 /* RESERVE: of the side's old memory, freed before */
+    uint64_t kept; /* RESERVE: of the side's old memory, whose bytes are current and copied: freed after */
     enum gb_copy_way way;
     struct gb_error error;
     bool ended; /* the upload was freed: later wakes are ignored */
