@@ -268,8 +268,8 @@ static int plan_place(const struct gb_upload_params *p, const struct gb_upload_r
         return -1;
     if (b && b->content && b->content->ptr && (p->in_place || b->content->owner))
         return plan_in_place(p, draft, err);
-    draft->late = draft->base && role->ordered && !p->scattered;
-    if (draft->late)
+    draft->late = draft->base && role->ordered;
+    if (draft->late && !p->scattered) /* a scattered payload overwrites bytes that are there */
         draft->base = NULL;
     return 0;
 }

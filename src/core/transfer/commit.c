@@ -474,6 +474,7 @@ void gb_upload_dispose(struct gb_upload *u) {
     gb_content_drop_later(u->content); /* this may be a backend's thread */
     gb_content_drop_later(u->base);
     gb_upload_drop_segments(u);
+    gb_upload_rest_done(u);
     if (u->own_turn)
         gb_turn_free(u->turn);
     if (u->counted) {

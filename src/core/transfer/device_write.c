@@ -332,8 +332,18 @@ static void wake(void *arg) {
     gb_upload_free(u);
 }
 
+/* One that is refused at once, or as an operation of a batch, was never going to write: its client knows. */
+static void refuse_turn(struct gb_device_write *w) {
+    if (!w->turn || !w->turn->session || (w->waited && !w->turn->batch))
+        return;
+    pthread_mutex_lock(&w->turn->session->lock);
+    w->turn->writes = false;
+    pthread_mutex_unlock(&w->turn->session->lock);
+}
+
 void gb_device_write_fail(struct gb_device_write *w, const struct gb_error *error) {
     w->error = *error;
+    refuse_turn(w);
     end(w);
 }
 
@@ -491,7 +501,7 @@ static void run(struct gb_device_write *w) {
     if (gb_call_withdraw(&w->call->base, &err) < 0)
         gb_device_write_fail(w, &err);
     else if (w->error.code != GB_OK)
-        end(w);
+        gb_device_write_fail(w, &w->error);
     else
         w->run(w);
 }
@@ -597,6 +607,7 @@ void gb_device_write_accept(struct gb_core *core, const struct gb_locator *at, c
     r = take_turn_locked(w, &at->name, stream, &st, &err);
     if (r == 0)
         waits = wait_locked(w);
+    w->waited = waits;
     pthread_mutex_unlock(&w->session->lock);
     gb_core_stream_unuse(st);
     if (r < 0)

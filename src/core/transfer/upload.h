@@ -79,7 +79,7 @@ struct gb_upload_plan {
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
     bool merge;      /* bytes of the buffer outside the payload stay */
-    bool late;       /* they are copied at the end of the payload, as the upload sees them then */
+    bool late;       /* they are those that the upload sees at the end of the payload */
     bool zero;       /* the bytes outside the payload are zeros */
     bool placed;     /* content already has its memory */
     bool in_place;   /* content is the buffer's own: bytes that readers see are overwritten */
@@ -114,7 +114,7 @@ struct gb_upload_draft {
     enum gb_head head;
     struct gb_content *place; /* existing memory to write to; NULL: fresh memory */
     struct gb_content *base;  /* merge: the source of the other bytes; NULL: in place, zeros, late, or no other bytes */
-    bool late;                /* merge: they are copied at the end */
+    bool late;                /* merge: they are copied at the end, or again if others have taken their place */
 
     /* Of a device write, set by the role's plan: */
     struct gb_content *source; /* NULL: a fill, or the source is all zeros */
@@ -204,9 +204,10 @@ struct gb_upload {
     void *owner;               /* the role's: the group's member, the device write or the multipart upload */
     _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
 
-    struct gb_turn *turn;   /* its place on the stream. NULL: not taken (yet) */
-    bool own_turn;          /* it is freed with the upload; else the device write has it */
-    unsigned rest;          /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
+    struct gb_turn *turn;           /* its place on the stream. NULL: not taken (yet) */
+    bool own_turn;                  /* it is freed with the upload; else the device write has it */
+    unsigned rest;                  /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
+    struct gb_overtaken *overtaken; /* a scattered payload that is brought to other bytes (rest.c); NULL: it is not */
     struct gb_after begins; /* the earlier write that an upload into present memory waits for before it begins */
     struct gb_upload_params *unplanned; /* then: what is to be planned */
     bool chained;                       /* planned on the bytes of an earlier turn, which was not committed */
@@ -393,6 +394,8 @@ void gb_upload_rest_part(struct gb_upload *upload, unsigned part);
 int gb_upload_queue_rest(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
 /* The work is queued: later writes of the stream may build on the bytes. */
 void gb_upload_queued(struct gb_upload *upload);
+/* Frees what rest.c holds, at the end of the upload. */
+void gb_upload_rest_done(struct gb_upload *upload);
 /* Queued work may still run. Keeps a reference, which it takes over, until the stream has finished that work. */
 void gb_upload_finish_after_error(struct gb_upload *upload, struct gb_stream *stream);
 /* The payload is complete: takes the upload's turn. The caller steps to ENDED next. Returns 0 or -1. */
@@ -422,6 +425,7 @@ struct gb_device_write {
     struct gb_upload_params params;             /* check is the write's until an upload has it */
     enum gb_side side;                          /* SYNC, RESERVE */
     void (*run)(struct gb_device_write *write); /* when its turn has come */
+    bool waited;                                /* for that */
     unsigned waiting;                           /* earlier turns that are waited for; the session's lock */
     struct gb_task task;
     struct gb_upload *upload;
