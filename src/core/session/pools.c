@@ -6,6 +6,7 @@
 #include "base/container.h"
 #include "base/text.h"
 #include "core/buffer/buffer.h"
+#include "core/memory/frees.h"
 #include "core/public/lifecycle.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
@@ -742,6 +743,7 @@ int gb_device_get(struct gb_core *core, int device, struct gb_device_rec *ret, s
                             core->device_count);
     *ret = core->devices[device].rec;
     ret->free_bytes = atomic_load(&core->devices[device].free_bytes);
+    ret->pending_free_bytes = gb_frees_bytes(core->devices[device].frees);
     return 0;
 }
 
