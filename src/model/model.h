@@ -103,7 +103,8 @@ struct gb_mem_attr {
     uint64_t device_address; /* 0: none */
     uint64_t host_address;   /* 0: none */
     bool from_pool;
-    bool this_pool; /* the pool that was asked about */
+    bool this_pool;   /* the pool that was asked about */
+    uint64_t context; /* address of the CUDA context that it was allocated in; 0: none, as of memory of pools */
 };
 
 /* Which way a copy went. */

@@ -151,6 +151,10 @@ START_TEST(attributes_of_every_kind) {
         ck_assert(attr.from_pool == (kind == GB_KIND_DEVICE) && attr.this_pool == (kind == GB_KIND_DEVICE));
         if (kind != GB_KIND_PAGEABLE)
             ck_assert_uint_ne(attr.device_address, 0);
+        if (kind == GB_KIND_DEVICE || kind == GB_KIND_PAGEABLE)
+            ck_assert_uint_eq(attr.context, 0);
+        else if (kind != GB_KIND_SHARED) /* virtual memory need not have one */
+            ck_assert_uint_ne(attr.context, 0);
         if (gb_kind_of_device((enum gb_kind)kind))
             ck_assert_uint_eq(attr.device_address, (uintptr_t)place.ptr);
         if (kind == GB_KIND_MANAGED || !gb_kind_of_device((enum gb_kind)kind))

@@ -589,6 +589,8 @@ int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place,
                        struct gb_mem_attr *ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     struct cudaPointerAttributes native = {.type = cudaMemoryTypeUnregistered};
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)place->ptr;
+    CUcontext context = NULL;
     cudaMemPool_t from = NULL;
     cudaError_t rc;
 
@@ -599,6 +601,10 @@ int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place,
         return gb_cuda_fail(be, rc, "cudaPointerGetAttributes", err);
     if (native.type == cudaMemoryTypeDevice)
         from = gb_cuda_pool_of(be, place->ptr);
+    /* Memory of pools has NULL; of memory that CUDA does not know the question is invalid. */
+    if (native.type != cudaMemoryTypeUnregistered &&
+        be->driver.pointer_attribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, at) != CUDA_SUCCESS)
+        context = NULL;
     *ret = (struct gb_mem_attr){
         .type = type_of(native.type),
         .device = native.type == cudaMemoryTypeUnregistered ? -1 : native.device,
@@ -606,6 +612,7 @@ int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place,
         .host_address = (uintptr_t)native.hostPointer,
         .from_pool = from != NULL,
         .this_pool = from && pool && from == pool->handle,
+        .context = (uintptr_t)context,
     };
     return 0;
 }

@@ -234,6 +234,10 @@ int gb_host_attributes(struct gb_backend *be, const struct gb_location *place, s
         attr.device = -1;
     else
         attr.device_address = address;
+    /* In place of a context, one address for each device. CUDA has none of pools and of virtual memory. */
+    if (attr.type != GB_MEMORY_UNREGISTERED && attr.device >= 0 &&
+        !(segment && (segment->pool || segment->kind == GB_KIND_SHARED)))
+        attr.context = (uintptr_t)&host->devices[attr.device];
     if (!segment || segment->base == segment->real || segment->kind == GB_KIND_MANAGED)
         attr.host_address = address;
     pthread_mutex_unlock(&host->lock);
