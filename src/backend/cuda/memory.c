@@ -56,14 +56,18 @@ void gb_cuda_pin_free(struct gb_backend *base, void *ptr) {
 static int fail_alloc(struct cuda_backend *be, struct gb_pool *pool, uint64_t bytes, cudaError_t rc,
                       struct gb_error *err) {
     cuuint64_t used = 0;
+    uint64_t free_bytes;
 
     if (rc == cudaErrorMemoryAllocation) {
         if (cudaMemPoolGetAttribute(pool->handle, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
             used = 0;
+        if (gb_cuda_free_bytes(be, pool->device, &free_bytes, NULL) < 0)
+            free_bytes = 0;
         gb_error_numbers(err, pool->limit_bytes, used, bytes);
         gb_error_set(err, GB_ERR_OUT_OF_MEMORY,
-                     "the pool uses %" PRIu64 " of at most %" PRIu64 " bytes; %" PRIu64 " more are not to be had",
-                     (uint64_t)used, pool->limit_bytes, bytes);
+                     "the pool uses %" PRIu64 " of at most %" PRIu64 " bytes; %" PRIu64
+                     " more are not to be had, and %" PRIu64 " of the device are free",
+                     (uint64_t)used, pool->limit_bytes, bytes, free_bytes);
     }
     return gb_cuda_fail(be, rc, "cudaMallocFromPoolAsync", err);
 }
