@@ -133,6 +133,8 @@ struct gb_backend {
  *                              reaches managed memory only while it is attached to it, as on the older devices;
  *                              legacy=fake: memory of kind ipc has a handle that cannot be opened, for tests;
  *                              ipc=fake: exportable pools and shared events have such handles;
+ *                              free=waits: memory of kinds ipc, managed and pinned is freed as CUDA does: its free
+ *                              waits for the device's work, and calls of others wait for the free;
  *                              poolless=DEVICE: that device has no memory pools, as older ones; may be repeated;
  *                              integrated: the default pools keep what those of an integrated GPU keep
  *   host:discrete[,key=value]  as host, but only copies reach the memory (cpu_access is false)
@@ -412,8 +414,9 @@ static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_k
     return be->ops->kind_alloc(be, device, kind, bytes, ret, err);
 }
 
-/* Frees memory of gb_mem_kind_alloc, of the same number of bytes. No queued work may use it. Blocks: CUDA may wait for
- * all work of the device, also that of other streams. */
+/* Frees memory of gb_mem_kind_alloc, of the same number of bytes. No queued work may use it. Blocks: for kinds IPC and
+ * MANAGED CUDA waits for all work of the device, also that of other streams, for kind PINNED of all devices, and other
+ * calls may wait for that. On a device whose streams are all idle a free waits for nothing (gb_event_record_device). */
 static inline int gb_mem_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes,
                                    struct gb_error *err) {
     return be->ops->kind_free(be, place, bytes, err);

@@ -43,7 +43,7 @@ struct uuid {
     CUDA_CALL(cuInit, "cuInit", (unsigned flags))                                                                      \
     CUDA_CALL(cuGetErrorName, "cuGetErrorName", (int code, const char **ret))                                          \
     CUDA_CALL(cuDeviceGetCount, "cuDeviceGetCount", (int *ret))                                                        \
-    CUDA_CALL(cuDeviceGetUuid, "cuDeviceGetUuid", (struct uuid * ret, int device))                                     \
+    CUDA_CALL(cuDeviceGetUuid, "cuDeviceGetUuid_v2", (struct uuid * ret, int device))                                  \
     CUDA_CALL(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **ret, int device))                          \
     CUDA_CALL(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (int device))                                 \
     CUDA_CALL(cuCtxPushCurrent, "cuCtxPushCurrent_v2", (void *context))                                                \
@@ -316,16 +316,17 @@ void gbc_driver_free(struct gbc_driver *driver) {
 }
 
 int gbc_driver_find(const struct gbc_driver *d, const char *uuid, int *ret, struct gpubuf_error *err) {
+    bool named = strncasecmp(uuid, "GPU-", 4) == 0 || strncasecmp(uuid, "MIG-", 4) == 0;
     int device;
 
     for (device = 0; device < d->devices; device++) {
         struct uuid u;
-        char text[4 + GB_UUID_SIZE] = "GPU-";
+        char text[GB_UUID_SIZE];
 
         if (CALL(cuDeviceGetUuid, &u, device) < 0)
             return -1;
-        gb_uuid_text(u.bytes, text + 4);
-        if (strcasecmp(text, uuid) == 0) {
+        gb_uuid_text(u.bytes, text);
+        if (named && strcasecmp(text, uuid + 4) == 0) {
             *ret = device;
             return 0;
         }

@@ -13,7 +13,7 @@ struct gbc_pool;
 struct gbc_driver *gbc_driver_open(struct gpubuf_error *err);
 void gbc_driver_free(struct gbc_driver *driver);
 
-/* The number here of the device with that UUID ("GPU-..."): 0, or -1 with CANNOT_MAP. */
+/* The number here of the device with that UUID ("GPU-..." or "MIG-..."): 0, or -1 with CANNOT_MAP. */
 int gbc_driver_find(const struct gbc_driver *driver, const char *uuid, int *ret, struct gpubuf_error *err);
 
 /* What the daemon gave. */

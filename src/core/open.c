@@ -17,6 +17,7 @@
 #include "core/durable/stored.h"
 #include "core/memory/alloc.h"
 #include "core/memory/content.h"
+#include "core/memory/frees.h"
 #include "core/observe/health.h"
 #include "core/observe/stats.h"
 #include "core/public/access.h"
@@ -47,7 +48,8 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     d->core = core;
     d->index = index;
     d->free_cache = gb_free_cache_new();
-    if (!d->free_cache)
+    d->frees = gb_frees_new(d);
+    if (!d->free_cache || !d->frees)
         return gb_no_memory(err);
     if (gb_backend_device_get(core->backend, index, &d->rec, err) < 0 || gb_core_pool_open(d, err) < 0)
         return -1;
@@ -57,7 +59,7 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     if (gb_lane_init(&d->slow, name, gb_kind_alloc_retry, d, err) < 0)
         return -1;
     snprintf(name, sizeof(name), "gb-free-%d", index);
-    if (gb_lane_init(&d->ends, name, gb_lane_no_more, NULL, err) < 0)
+    if (gb_lane_init(&d->ends, name, gb_frees_retry, d, err) < 0)
         return -1;
     snprintf(name, sizeof(name), "gb-lane-%d", index); /* devices are few: fits into a thread's 15 */
     if (gb_lane_init(&d->lane, name, retry, d, err) < 0)
@@ -100,6 +102,11 @@ static void core_devices_close(struct gb_core *core) {
             gb_free_cache_free(d);
         gb_free_cache_end(d->free_cache);
         gb_lane_done(&d->ends);
+        gb_frees_end(d->frees);
+    }
+    for (i = 0; i < core->device_count; i++) {
+        struct gb_core_device *d = &core->devices[i];
+
         gb_event_pool_done(&d->events);
         gb_core_pool_close(d->pool);
     }

@@ -54,8 +54,9 @@ struct gb_device_rec {
     char uuid[GB_UUID_TEXT_SIZE]; /* "GPU-..." or "HOST-..." */
     char name[128];
     uint64_t total_bytes;
-    uint64_t free_bytes; /* at the time of asking */
-    bool integrated;     /* shares memory with the CPU */
+    uint64_t free_bytes;         /* at the time of asking */
+    uint64_t pending_free_bytes; /* deleted, and freed when the device is idle */
+    bool integrated;             /* shares memory with the CPU */
     bool cpu_access;   /* the CPU may read and write device pool memory: no slot is needed between socket and buffer */
     int compute_major; /* 0 on the host backend */
     int compute_minor;
@@ -102,7 +103,8 @@ struct gb_mem_attr {
     uint64_t device_address; /* 0: none */
     uint64_t host_address;   /* 0: none */
     bool from_pool;
-    bool this_pool; /* the pool that was asked about */
+    bool this_pool;   /* the pool that was asked about */
+    uint64_t context; /* address of the CUDA context that it was allocated in; 0: none, as of memory of pools */
 };
 
 /* Which way a copy went. */

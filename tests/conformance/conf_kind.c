@@ -151,6 +151,10 @@ START_TEST(attributes_of_every_kind) {
         ck_assert(attr.from_pool == (kind == GB_KIND_DEVICE) && attr.this_pool == (kind == GB_KIND_DEVICE));
         if (kind != GB_KIND_PAGEABLE)
             ck_assert_uint_ne(attr.device_address, 0);
+        if (kind == GB_KIND_DEVICE || kind == GB_KIND_PAGEABLE)
+            ck_assert_uint_eq(attr.context, 0);
+        else if (kind != GB_KIND_SHARED) /* virtual memory need not have one */
+            ck_assert_uint_ne(attr.context, 0);
         if (gb_kind_of_device((enum gb_kind)kind))
             ck_assert_uint_eq(attr.device_address, (uintptr_t)place.ptr);
         if (kind == GB_KIND_MANAGED || !gb_kind_of_device((enum gb_kind)kind))
@@ -182,12 +186,65 @@ START_TEST(attributes_name_the_pool) {
 }
 END_TEST
 
+/* --- frees -------------------------------------------------------------------------------------------------------- */
+
+struct freeing {
+    struct gb_location place;
+    struct gb_error err;
+    int r;
+};
+
+static void *free_it(void *arg) {
+    struct freeing *f = arg;
+
+    f->err = GB_ERROR_INIT;
+    f->r = gb_mem_kind_free(conf.be, &f->place, MIB, &f->err);
+    return NULL;
+}
+
+/* A free of an idle device waits for nothing, and an event of the device shows when it is idle. On a busy device a free
+ * may wait until the streams have done their work, and no longer; all other memory keeps its bytes. */
+START_TEST(frees_wait_for_the_device_at_most) {
+    struct gb_event *event = conf_event();
+    struct gb_location other;
+    struct gb_hold *hold;
+    struct freeing f;
+    pthread_t thread;
+    int kind;
+
+    for (kind = GB_KIND_SHARED; kind < GB_KIND_COUNT; kind++) {
+        if (conf.device.kind_missing[kind][0] != '\0')
+            continue;
+        other = conf_place((enum gb_kind)kind, MIB);
+        conf_place_write(&other, 5, MIB, conf.s1);
+        f.place = conf_place((enum gb_kind)kind, MIB);
+        gb_assert_ok(gb_event_record_device(conf.be, event, 0, &conf.err), conf.err);
+        conf_wait(event);
+        gb_assert_ok(gb_mem_kind_free(conf.be, &f.place, MIB, &conf.err), conf.err);
+
+        f.place = conf_place((enum gb_kind)kind, MIB);
+        gb_assert_ok(gb_stream_hold(conf.be, conf.s2, &hold, &conf.err), conf.err);
+        gb_assert_ok(gb_event_record_device(conf.be, event, 0, &conf.err), conf.err);
+        ck_assert(!conf_done(event));
+        ck_assert_int_eq(pthread_create(&thread, NULL, free_it, &f), 0);
+        gb_stream_release(conf.be, hold);
+        pthread_join(thread, NULL);
+        gb_assert_ok(f.r, f.err);
+        conf_wait(event);
+        conf_place_expect(&other, 5, MIB, conf.s1);
+        conf_place_free(&other, MIB);
+    }
+    gb_event_destroy(conf.be, event);
+}
+END_TEST
+
 void conf_add_kind(Suite *suite) {
     conf_add(suite, "every kind", every_kind_is_had_or_refused_with_its_reason);
     conf_add(suite, "capabilities", capabilities_agree_with_kinds);
     conf_add(suite, "kinds of the CPU", the_cpu_uses_the_kinds_that_it_may);
     conf_add(suite, "prefetch", prefetching_changes_nothing_but_the_place);
     conf_add(suite, "kinds refused", what_no_kind_has_is_refused);
+    conf_add(suite, "frees of kinds", frees_wait_for_the_device_at_most);
     conf_add(suite, "attributes", attributes_of_every_kind);
     conf_add(suite, "attributes of pools", attributes_name_the_pool);
 }

@@ -69,7 +69,7 @@ static int run_words(char *words) {
 }
 
 int main(int argc, char **argv) {
-    char everywhere[] = "host host:devices=2,legacy=fake,ipc=fake host:discrete "
+    char everywhere[] = "host host:devices=2,legacy=fake,ipc=fake,free=waits host:discrete "
                         "host:discrete,devices=2,peers=no,managed=attach fault::host";
     const char *wanted = getenv("GB_CONFORMANCE_BACKENDS");
     char why[256];

@@ -119,6 +119,10 @@ def test_what_the_device_knows(s, kind, backend):
         assert not a["from_pool"] and not a["from_this_pool"]
     if kind in ("pinned", "pageable"):
         assert a["host_address"]
+    if kind in ("device", "pageable"):
+        assert a["context"] is None  # as CUDA answers CU_POINTER_ATTRIBUTE_CONTEXT for memory of a pool
+    elif kind != "shared":
+        assert int(a["context"], 16) > 0
     s.put("x", payload(MIB, 1), "?in_place=true")
     assert s.attributes("x") == a
 

@@ -269,6 +269,26 @@ def test_f6_sessions_share_the_memory_of_one_pool(start):
     assert not any(other.data("y", "?offset=0&length=4096"))
 
 
+@pytest.mark.parametrize("kind", ["ipc", "managed", "pinned"])
+def test_f1_a_free_that_waits_for_the_device_holds_up_no_request(start, backend, kind):
+    """cudaFree waits for all streams, and other calls of CUDA for it: it is called when the device is idle."""
+    simulated = backend + ("," if ":" in backend else ":") + "free=waits"
+    s = Session(start(*SMALL_SLOTS, spec=simulated if backend.startswith("host") else backend))
+    if not s.get("/v1/devices/0")["kinds"][kind]["supported"]:
+        pytest.skip("the device lacks the kind")
+    for name in "ab":
+        s.post("streams", {"name": name}, 201)
+    for name in "xy":
+        s.put(name, payload(MIB), f"?kind={kind}")
+    s.post("streams/a/hold", {"ms": LONG})
+    s.delete("buffers/x")
+    until("the free waits", lambda: s.get("/v1/devices/0")["pending_free_bytes"] == MIB)
+    assert "gpubufd_device_pending_free_bytes{" in s.daemon.ask("GET", "/metrics").expect(200).body.decode()
+    s.put("z", payload(MIB), "?stream=b")
+    s.put("y", payload(MIB), f"?kind={kind}")
+    assert s.data("z", "?stream=b") == payload(MIB) and s.get("streams/a")["busy"]
+
+
 def test_f14_f16_f17_pointers_are_known_and_freed_while_the_stream_is_busy(held):
     held.hold()
     held.buffer("x", bytes=512, stream="a")

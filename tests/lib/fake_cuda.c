@@ -74,7 +74,7 @@ CALL(cuDeviceGetCount, int *ret) {
     return 0;
 }
 
-CALL(cuDeviceGetUuid, unsigned char *ret, int device) {
+CALL(cuDeviceGetUuid_v2, unsigned char *ret, int device) {
     MAY_FAIL;
     memset(ret, device + 1, 16);
     return 0;

@@ -2,7 +2,8 @@
  * "key number":
  *   gpu memory temperature power limit corrected uncorrected sm mem reasons processes: what is answered
  *   fail.NAME: that call answers with this code; fail.*: all do
- *   hang.NAME: that call does not return while the line has a number other than 0 */
+ *   hang.NAME: that call does not return while the line has a number other than 0
+ * A UUID "MIG-..." names a part of the GPU: it has processes alone, and then the GPU has no utilization. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,53 +69,59 @@ CALL(nvmlSystemGetDriverVersion, char *ret, unsigned size) {
     return verdict("nvmlSystemGetDriverVersion");
 }
 
-CALL(nvmlDeviceGetHandleByUUID, const char *uuid, void **ret) {
-    static int device;
+static int gpu;
+static int part;
+static int parted; /* a part was asked for */
 
-    *ret = &device;
+/* The verdict of a call that only a whole GPU has. */
+static int verdict_of(const void *device, const char *call) {
+    return device == &part ? 2 : verdict(call);
+}
+
+CALL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, void *device, void **ret) {
+    *ret = &gpu;
+    return device == &part ? verdict("nvmlDeviceGetDeviceHandleFromMigDeviceHandle") : 2;
+}
+
+CALL(nvmlDeviceGetHandleByUUID, const char *uuid, void **ret) {
+    parted = strncmp(uuid, "MIG-", 4) == 0;
+    *ret = parted ? &part : &gpu;
     return strstr(uuid, "ffff") ? 6 : verdict("nvmlDeviceGetHandleByUUID");
 }
 
 CALL(nvmlDeviceGetUtilizationRates, void *device, struct utilization *ret) {
-    (void)device;
     *ret = (struct utilization){(unsigned)number("gpu", 37), (unsigned)number("memory", 12)};
-    return verdict("nvmlDeviceGetUtilizationRates");
+    return parted && device == &gpu ? 3 : verdict_of(device, "nvmlDeviceGetUtilizationRates");
 }
 
 CALL(nvmlDeviceGetTemperature, void *device, int sensor, unsigned *ret) {
-    (void)device;
     *ret = (unsigned)number("temperature", 54);
-    return sensor == 0 ? verdict("nvmlDeviceGetTemperature") : 2;
+    return sensor == 0 ? verdict_of(device, "nvmlDeviceGetTemperature") : 2;
 }
 
 CALL(nvmlDeviceGetPowerUsage, void *device, unsigned *ret) {
-    (void)device;
     *ret = (unsigned)number("power", 123456);
-    return verdict("nvmlDeviceGetPowerUsage");
+    return verdict_of(device, "nvmlDeviceGetPowerUsage");
 }
 
 CALL(nvmlDeviceGetEnforcedPowerLimit, void *device, unsigned *ret) {
-    (void)device;
     *ret = (unsigned)number("limit", 700000);
-    return verdict("nvmlDeviceGetEnforcedPowerLimit");
+    return verdict_of(device, "nvmlDeviceGetEnforcedPowerLimit");
 }
 
 CALL(nvmlDeviceGetTotalEccErrors, void *device, int type, int counter, unsigned long long *ret) {
-    (void)device;
     *ret = type == 0 ? number("corrected", 3) : number("uncorrected", 0);
-    return counter == 1 ? verdict("nvmlDeviceGetTotalEccErrors") : 2;
+    return counter == 1 ? verdict_of(device, "nvmlDeviceGetTotalEccErrors") : 2;
 }
 
 CALL(nvmlDeviceGetClockInfo, void *device, int type, unsigned *ret) {
-    (void)device;
     *ret = (unsigned)(type == 1 ? number("sm", 1980) : number("mem", 3201));
-    return verdict("nvmlDeviceGetClockInfo");
+    return verdict_of(device, "nvmlDeviceGetClockInfo");
 }
 
 CALL(nvmlDeviceGetCurrentClocksEventReasons, void *device, unsigned long long *ret) {
-    (void)device;
     *ret = number("reasons", 1);
-    return verdict("nvmlDeviceGetCurrentClocksEventReasons");
+    return verdict_of(device, "nvmlDeviceGetCurrentClocksEventReasons");
 }
 
 /* This process, and fictitious ones. */

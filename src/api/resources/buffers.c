@@ -121,6 +121,7 @@ static enum gb_step reply_attributes(struct gb_http_request *request, const void
     render_address(&out, "host_address", attr->host_address);
     gb_json_put_bool(&out, "from_pool", attr->from_pool);
     gb_json_put_bool(&out, "from_this_pool", attr->this_pool);
+    render_address(&out, "context", attr->context);
     gb_json_close(&out, '}');
     if (read_path(request, &at, err) < 0 || add_last(&out, request, &at, err) < 0) {
         gb_json_done(&out);

@@ -113,6 +113,7 @@ static void render_device(struct gb_json_writer *out, const struct gb_api *api, 
     gb_json_put_string(out, "name", rec->name);
     gb_json_put_u64(out, "total_bytes", rec->total_bytes);
     gb_json_put_u64(out, "free_bytes", rec->free_bytes);
+    gb_json_put_u64(out, "pending_free_bytes", rec->pending_free_bytes);
     gb_json_put_bool(out, "integrated", rec->integrated);
     gb_json_put_bool(out, "cpu_access", rec->cpu_access);
     snprintf(capability, sizeof(capability), "%d.%d", rec->compute_major % 1000, rec->compute_minor % 1000);

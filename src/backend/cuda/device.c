@@ -26,6 +26,23 @@ static void uuid_text(const cudaUUID_t *uuid, char ret[GB_UUID_TEXT_SIZE]) {
     gb_uuid_text(uuid->bytes, stpcpy(ret, "GPU-"));
 }
 
+/* CUDA's name of a part of a GPU has the part's profile: "NVIDIA H100 80GB HBM3 MIG 1g.10gb". */
+static bool is_mig(const char *name) {
+    return strstr(name, " MIG ") != NULL;
+}
+
+/* Names a MIG device as NVML and CUDA_VISIBLE_DEVICES do. Older functions give the UUID of its GPU. */
+static void describe_mig(struct cuda_backend *be, const struct cudaDeviceProp *prop, struct gb_device_rec *ret) {
+    cudaUUID_t uuid = prop->uuid;
+    CUdevice handle = 0;
+    CUuuid own;
+
+    if (be->driver.device_uuid && be->driver.device_get(&handle, ret->index) == CUDA_SUCCESS &&
+        be->driver.device_uuid(&own, handle) == CUDA_SUCCESS)
+        memcpy(uuid.bytes, own.bytes, sizeof(uuid.bytes));
+    gb_uuid_text(uuid.bytes, stpcpy(ret->uuid, "MIG-"));
+}
+
 static void lacks(struct gb_device_rec *rec, bool present, enum gb_capability capability, const char *why) {
     if (!present)
         snprintf(rec->cap_missing[capability], sizeof(rec->cap_missing[capability]), "%s", why);
@@ -72,7 +89,9 @@ static void describe_capabilities(struct cuda_backend *be, const struct cudaDevi
     /* CUDA grants the CPU no access to pool memory, even of an integrated device. */
     lacks(ret, false, GB_CAP_CPU_ACCESS, "CUDA gives the CPU no access to the memory of pools");
     lacks(ret, reaches_any_peer(be, ret->index), GB_CAP_PEER_ACCESS,
-          be->device_count < 2 ? "there is no other device" : "CUDA finds no way from this device to another's memory");
+          is_mig(ret->name)      ? "a MIG device reaches the memory of no other device"
+          : be->device_count < 2 ? "there is no other device"
+                                 : "CUDA finds no way from this device to another's memory");
     lacks(ret, prop->ipcEventSupported && !prop->integrated, GB_CAP_LEGACY_IPC,
           "the device has no CUDA IPC of the older kind");
 }
@@ -144,6 +163,8 @@ int gb_cuda_describe_reach(struct cuda_backend *be, int device, struct gb_error 
     rc = cudaGetDeviceProperties(&prop, device);
     if (rc != cudaSuccess)
         return gb_cuda_fail(be, rc, "cudaGetDeviceProperties", err);
+    if (is_mig(ret->name))
+        describe_mig(be, &prop, ret);
     describe_capabilities(be, &prop, ret);
     kind_needs(ret, GB_KIND_DEVICE, GB_CAP_MEMORY_POOLS);
     kind_needs(ret, GB_KIND_SHARED, GB_CAP_VMM_EXPORT_FD);
@@ -221,6 +242,8 @@ int gb_cuda_driver_init(struct cuda_backend *be, struct gb_error *err) {
     }
     if (!find(&(struct entry){"cuStreamWaitValue32", &d->stream_wait_value}, &rc))
         d->stream_wait_value = NULL;
+    if (!find(&(struct entry){"cuDeviceGetUuid", &d->device_uuid}, &rc))
+        d->device_uuid = NULL;
     d->has_virtual_memory = true;
     for (i = 0; i < sizeof(virtual_memory) / sizeof(virtual_memory[0]); i++) {
         if (!find(&virtual_memory[i], &rc))

@@ -100,6 +100,7 @@ struct cuda_driver {
     PFN_cuMemGetAddressRange_v3020 address_range;
     PFN_cuDeviceGet_v2000 device_get;
     PFN_cuDeviceGetAttribute_v2000 device_attribute;
+    PFN_cuDeviceGetUuid_v11040 device_uuid;           /* NULL: this driver does not have it */
     PFN_cuStreamWaitValue32_v11070 stream_wait_value; /* NULL: this driver does not have it */
     bool has_virtual_memory;                          /* the driver has all functions below */
     PFN_cuMemGetAllocationGranularity_v10020 mem_granularity;

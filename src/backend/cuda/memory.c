@@ -56,14 +56,18 @@ void gb_cuda_pin_free(struct gb_backend *base, void *ptr) {
 static int fail_alloc(struct cuda_backend *be, struct gb_pool *pool, uint64_t bytes, cudaError_t rc,
                       struct gb_error *err) {
     cuuint64_t used = 0;
+    uint64_t free_bytes;
 
     if (rc == cudaErrorMemoryAllocation) {
         if (cudaMemPoolGetAttribute(pool->handle, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess)
             used = 0;
+        if (gb_cuda_free_bytes(be, pool->device, &free_bytes, NULL) < 0)
+            free_bytes = 0;
         gb_error_numbers(err, pool->limit_bytes, used, bytes);
         gb_error_set(err, GB_ERR_OUT_OF_MEMORY,
-                     "the pool uses %" PRIu64 " of at most %" PRIu64 " bytes; %" PRIu64 " more are not to be had",
-                     (uint64_t)used, pool->limit_bytes, bytes);
+                     "the pool uses %" PRIu64 " of at most %" PRIu64 " bytes; %" PRIu64
+                     " more are not to be had, and %" PRIu64 " of the device are free",
+                     (uint64_t)used, pool->limit_bytes, bytes, free_bytes);
     }
     return gb_cuda_fail(be, rc, "cudaMallocFromPoolAsync", err);
 }
@@ -589,6 +593,8 @@ int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place,
                        struct gb_mem_attr *ret, struct gb_error *err) {
     struct cuda_backend *be = gb_cuda_of(base);
     struct cudaPointerAttributes native = {.type = cudaMemoryTypeUnregistered};
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)place->ptr;
+    CUcontext context = NULL;
     cudaMemPool_t from = NULL;
     cudaError_t rc;
 
@@ -599,6 +605,10 @@ int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place,
         return gb_cuda_fail(be, rc, "cudaPointerGetAttributes", err);
     if (native.type == cudaMemoryTypeDevice)
         from = gb_cuda_pool_of(be, place->ptr);
+    /* Memory of pools has NULL; of memory that CUDA does not know the question is invalid. */
+    if (native.type != cudaMemoryTypeUnregistered &&
+        be->driver.pointer_attribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, at) != CUDA_SUCCESS)
+        context = NULL;
     *ret = (struct gb_mem_attr){
         .type = type_of(native.type),
         .device = native.type == cudaMemoryTypeUnregistered ? -1 : native.device,
@@ -606,6 +616,7 @@ int gb_cuda_attributes(struct gb_backend *base, const struct gb_location *place,
         .host_address = (uintptr_t)native.hostPointer,
         .from_pool = from != NULL,
         .this_pool = from && pool && from == pool->handle,
+        .context = (uintptr_t)context,
     };
     return 0;
 }

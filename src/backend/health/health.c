@@ -52,6 +52,7 @@ struct gb_nvml {
     const char *(*error_string)(nvml_return);
     nvml_return (*by_uuid)(const char *, struct nvml_device **);
     /* Each may be NULL. */
+    nvml_return (*gpu_of_mig)(struct nvml_device *, struct nvml_device **);
     nvml_return (*release)(char *, unsigned);
     nvml_return (*utilization)(struct nvml_device *, struct nvml_utilization *);
     nvml_return (*temperature)(struct nvml_device *, int, unsigned *);
@@ -82,6 +83,7 @@ static bool find_all(struct gb_nvml *n) {
                   find(l, "nvmlErrorString", NULL, &n->error_string) &&
                   find(l, "nvmlDeviceGetHandleByUUID", NULL, &n->by_uuid);
 
+    find(l, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", NULL, &n->gpu_of_mig);
     find(l, "nvmlSystemGetDriverVersion", NULL, &n->release);
     find(l, "nvmlDeviceGetUtilizationRates", NULL, &n->utilization);
     find(l, "nvmlDeviceGetTemperature", NULL, &n->temperature);
@@ -143,7 +145,8 @@ static void nvml_release(struct gb_nvml *n, char ret[GB_RELEASE_SIZE]) {
 
 struct reading {
     const struct gb_nvml *nvml;
-    struct nvml_device *device;
+    struct nvml_device *device; /* has processes */
+    struct nvml_device *gpu;    /* has the rest: device, or the GPU that a MIG device is a part of; NULL: not known */
     struct gb_health *health;
     bool lost;
 };
@@ -165,15 +168,15 @@ static void read_load(struct reading *r) {
     struct nvml_utilization use;
     unsigned value;
 
-    if (n->utilization && good(r, n->utilization(r->device, &use), "nvmlDeviceGetUtilizationRates")) {
+    if (n->utilization && good(r, n->utilization(r->gpu, &use), "nvmlDeviceGetUtilizationRates")) {
         r->health->gpu_utilization = use.gpu / 100.0;
         r->health->memory_utilization = use.memory / 100.0;
     }
-    if (n->temperature && good(r, n->temperature(r->device, TEMPERATURE_GPU, &value), "nvmlDeviceGetTemperature"))
+    if (n->temperature && good(r, n->temperature(r->gpu, TEMPERATURE_GPU, &value), "nvmlDeviceGetTemperature"))
         r->health->temperature_c = value;
-    if (n->power && good(r, n->power(r->device, &value), "nvmlDeviceGetPowerUsage"))
+    if (n->power && good(r, n->power(r->gpu, &value), "nvmlDeviceGetPowerUsage"))
         r->health->power_w = value / 1000.0;
-    if (n->power_limit && good(r, n->power_limit(r->device, &value), "nvmlDeviceGetEnforcedPowerLimit"))
+    if (n->power_limit && good(r, n->power_limit(r->gpu, &value), "nvmlDeviceGetEnforcedPowerLimit"))
         r->health->power_limit_w = value / 1000.0;
 }
 
@@ -183,8 +186,8 @@ static void read_ecc(struct reading *r) {
     unsigned long long corrected;
     unsigned long long uncorrected;
 
-    if (!n->ecc || !good(r, n->ecc(r->device, CORRECTED, AGGREGATE, &corrected), call) ||
-        !good(r, n->ecc(r->device, UNCORRECTED, AGGREGATE, &uncorrected), call))
+    if (!n->ecc || !good(r, n->ecc(r->gpu, CORRECTED, AGGREGATE, &corrected), call) ||
+        !good(r, n->ecc(r->gpu, UNCORRECTED, AGGREGATE, &uncorrected), call))
         return;
     r->health->has_ecc = true;
     r->health->ecc_corrected = corrected;
@@ -196,11 +199,11 @@ static void read_clocks(struct reading *r) {
     unsigned long long bits;
     unsigned mhz;
 
-    if (n->clock && good(r, n->clock(r->device, CLOCK_SM, &mhz), "nvmlDeviceGetClockInfo"))
+    if (n->clock && good(r, n->clock(r->gpu, CLOCK_SM, &mhz), "nvmlDeviceGetClockInfo"))
         r->health->sm_mhz = mhz;
-    if (n->clock && good(r, n->clock(r->device, CLOCK_MEM, &mhz), "nvmlDeviceGetClockInfo"))
+    if (n->clock && good(r, n->clock(r->gpu, CLOCK_MEM, &mhz), "nvmlDeviceGetClockInfo"))
         r->health->memory_mhz = mhz;
-    if (n->reasons && good(r, n->reasons(r->device, &bits), "nvmlDeviceGetCurrentClocksEventReasons")) {
+    if (n->reasons && good(r, n->reasons(r->gpu, &bits), "nvmlDeviceGetCurrentClocksEventReasons")) {
         r->health->has_reasons = true;
         r->health->reasons = (uint32_t)(bits & ((1u << GB_CLOCK_REASONS) - 1));
     }
@@ -241,6 +244,17 @@ static void read_processes(struct reading *r, processes_fn *ask, const char *cal
         add_process(r->health, &list[i]);
 }
 
+/* Temperature, power, clocks and ECC errors are those of a whole GPU, and NVML refuses them for a part of it. */
+static void find_gpu(struct reading *r, const char *uuid) {
+    const struct gb_nvml *n = r->nvml;
+
+    r->gpu = r->device;
+    if (strncmp(uuid, "MIG-", 4) != 0)
+        return;
+    if (!n->gpu_of_mig || !good(r, n->gpu_of_mig(r->device, &r->gpu), "nvmlDeviceGetDeviceHandleFromMigDeviceHandle"))
+        r->gpu = NULL;
+}
+
 /* Fills in NVML's numbers, and reason if a call failed. source stays NONE if NVML does not know the device, or has lost
  * it. */
 static void nvml_read(struct gb_nvml *nvml, const char *uuid, struct gb_health *health) {
@@ -252,10 +266,12 @@ static void nvml_read(struct gb_nvml *nvml, const char *uuid, struct gb_health *
             snprintf(health->reason, sizeof(health->reason), "NVML does not support this device");
         return;
     }
-    read_load(&r);
-    if (!r.lost)
+    find_gpu(&r, uuid);
+    if (r.gpu)
+        read_load(&r);
+    if (r.gpu && !r.lost)
         read_ecc(&r);
-    if (!r.lost)
+    if (r.gpu && !r.lost)
         read_clocks(&r);
     if (!r.lost)
         read_processes(&r, nvml->compute, "nvmlDeviceGetComputeRunningProcesses");

@@ -15,7 +15,7 @@
 
 #define PERMITTED                                                                                                      \
     "discrete, devices=N (1 to 16), bytes=SIZE (1M or more, such as 8G), peers=yes or peers=no, managed=attach, "      \
-    "legacy=fake, ipc=fake, integrated, poolless=DEVICE"
+    "legacy=fake, ipc=fake, free=waits, integrated, poolless=DEVICE"
 #define BYTES_MIN (1ull << 20)
 
 int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, struct gb_error *err);
@@ -93,6 +93,7 @@ static void host_free(struct gb_host *host) {
     gb_host_blocks_done(&host->live);
     free(host->spans.sorted);
     pthread_cond_destroy(&host->work);
+    pthread_cond_destroy(&host->freed);
     pthread_mutex_destroy(&host->lock);
     free(host);
 }
@@ -163,6 +164,7 @@ struct options {
     bool managed_attach;
     bool legacy_fake;
     bool ipc_fake;
+    bool free_waits;
     uint32_t poolless;
     bool integrated;
     uint64_t devices;
@@ -194,6 +196,8 @@ static int parse_word(const char *word, size_t len, struct options *options, str
         options->legacy_fake = true;
     } else if (is(word, len, "ipc=fake")) {
         options->ipc_fake = true;
+    } else if (is(word, len, "free=waits")) {
+        options->free_waits = true;
     } else if (is(word, len, "integrated")) {
         options->integrated = true;
     } else if (len > 9 && memcmp(word, "poolless=", 9) == 0) {
@@ -287,6 +291,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->managed_attach = options.managed_attach;
     host->legacy_fake = options.legacy_fake;
     host->ipc_fake = options.ipc_fake;
+    host->free_waits = options.free_waits;
     host->poolless = options.poolless;
     host->integrated = options.integrated;
     host->machine_bytes = memory_there();
@@ -294,6 +299,7 @@ int gb_host_open(const char *args, struct gb_backend **ret, char *ret_note, stru
     host->device_count = (int)options.devices;
     gb_mutex_init(&host->lock);
     pthread_cond_init(&host->work, NULL);
+    pthread_cond_init(&host->freed, NULL);
     if (gb_host_blocks_init(&host->live) < 0 || make_devices(host, options.bytes) < 0) {
         gb_host_no_memory(err, "open");
         goto fail;

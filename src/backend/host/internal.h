@@ -193,11 +193,15 @@ struct gb_host {
     bool managed_attach;
     bool legacy_fake;  /* memory of kind ipc has a handle that cannot be opened */
     bool ipc_fake;     /* exportable pools and shared events have such handles */
+    bool free_waits;   /* memory of CUDA's free calls is freed as CUDA does */
     bool integrated;   /* as an integrated GPU: default pools keep little */
     uint32_t poolless; /* a bit for each device without memory pools */
     int device_count;
     struct gb_host_device devices[GB_HOST_DEVICES_MAX];
     pthread_mutex_t lock;
+
+    unsigned freeing; /* frees that wait for a device */
+    pthread_cond_t freed;
 
     struct gb_host_blocks live;  /* every allocation by address */
     struct gb_host_ranges spans; /* every segment by address */
@@ -266,6 +270,13 @@ int gb_host_fake_pool(struct gb_host *host, const struct gb_location *place, uin
                       struct gb_export *ret, struct gb_error *err);
 
 /* stream.c */
+
+/* Locks for a call that queues work or allocates, which waits for a free that waits for a device, as in CUDA. */
+void gb_host_lock(struct gb_host *host);
+
+/* Waits for all work that the device's streams have now; device -1: those of all devices. */
+void gb_host_drain_locked(struct gb_host *host, int device);
+
 int gb_host_workers_start(struct gb_host *host, struct gb_error *err);
 void gb_host_workers_stop(struct gb_host *host);
 

@@ -472,7 +472,7 @@ int gb_host_alloc(struct gb_backend *be, struct gb_pool *pool, struct gb_stream 
     if (bytes == 0 || pool->device != stream->device)
         return gb_host_error(err, GB_HOST_INVALID_VALUE, ALLOC_CALL,
                              bytes == 0 ? "zero bytes cannot be allocated" : "pool and stream are of two devices");
-    pthread_mutex_lock(&host->lock);
+    gb_host_lock(host);
     r = rounded < bytes ? 0 : obtain_locked(pool, stream, rounded, &block, &gone, err);
     if (block && block->bytes > rounded) { /* no memory to describe the rest: the block is given back */
         gb_host_arena_give(&pool->arena, block, stream, stream->last_seq);
@@ -498,7 +498,7 @@ int gb_host_free(struct gb_backend *be, void *ptr, struct gb_stream *stream, str
     struct gb_host_block *block;
     struct gb_pool *pool;
 
-    pthread_mutex_lock(&host->lock);
+    gb_host_lock(host);
     block = gb_host_blocks_take(&host->live, ptr);
     if (block) {
         pool = block->segment->pool;
@@ -617,7 +617,7 @@ int gb_host_copy(struct gb_backend *be, void *dst, const void *src, uint64_t byt
 
     if (bytes == 0)
         return 0;
-    pthread_mutex_lock(&host->lock);
+    gb_host_lock(host);
     op.u.copy.dst = direction == GB_COPY_FROM_DEVICE ? host_side_locked(host, dst) : real_locked(host, dst, bytes);
     op.u.copy.src = direction == GB_COPY_TO_DEVICE ? host_side_locked(host, src) : real_locked(host, src, bytes);
     op.u.copy.bytes = bytes;
@@ -642,7 +642,7 @@ int gb_host_fill(struct gb_backend *be, void *dst, uint64_t pattern, unsigned wi
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a fill's width is 1, 2 or 4 bytes, not %u", width);
     if (count == 0)
         return 0;
-    pthread_mutex_lock(&host->lock);
+    gb_host_lock(host);
     if (!__builtin_mul_overflow(count, (uint64_t)width, &bytes) && (uintptr_t)dst % width == 0)
         op.u.fill.dst = real_locked(host, dst, bytes);
     op.u.fill.pattern = pattern;
@@ -726,7 +726,7 @@ int gb_host_move(struct gb_backend *be, const struct gb_location *dst, const str
         *ret_way = GB_WAY_NONE;
         return 0;
     }
-    pthread_mutex_lock(&host->lock);
+    gb_host_lock(host);
     r = find_locked(host, dst, bytes, "cudaMemcpyAsync", &to, &real_dst, err);
     if (r == 0)
         r = find_locked(host, src, bytes, "cudaMemcpyAsync", &from, &real_src, err);
@@ -760,7 +760,7 @@ int gb_host_box(struct gb_backend *be, const struct gb_location *place, void *pi
         return -1;
     if (extent == 0)
         return 0;
-    pthread_mutex_lock(&host->lock);
+    gb_host_lock(host);
     r = find_locked(host, place, extent, "cudaMemcpy3DAsync", &segment, &op.u.box.memory, err);
     op.u.box.packed = host_side_locked(host, pinned);
     if (r == 0 && !op.u.box.packed)
@@ -791,7 +791,7 @@ int gb_host_location_fill(struct gb_backend *be, const struct gb_location *dst, 
             (unsigned long long)count, width, dst->ptr);
     if (count == 0)
         return 0;
-    pthread_mutex_lock(&host->lock);
+    gb_host_lock(host);
     r = find_locked(host, dst, bytes, "cudaMemset2DAsync", &segment, &real, err);
     if (r == 0) {
         op.u.fill.dst = real;

@@ -109,6 +109,16 @@ int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uin
                          (unsigned long long)bytes);
 }
 
+/* cudaFree and cudaFreeHost wait for the work of the device, or of all devices, and other calls wait for them. */
+static void wait_as_cuda_locked(struct gb_host *host, const struct gb_location *place) {
+    if (!host->free_waits || place->kind == GB_KIND_SHARED || place->kind == GB_KIND_PAGEABLE)
+        return;
+    host->freeing++;
+    gb_host_drain_locked(host, gb_kind_of_device(place->kind) ? place->device : -1);
+    host->freeing--;
+    pthread_cond_broadcast(&host->freed);
+}
+
 int gb_host_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_segment *segment;
@@ -117,6 +127,7 @@ int gb_host_kind_free(struct gb_backend *be, const struct gb_location *place, ui
     if ((unsigned)place->kind >= GB_KIND_COUNT)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "there is no kind %d", (int)place->kind);
     pthread_mutex_lock(&host->lock);
+    wait_as_cuda_locked(host, place);
     segment = gb_host_ranges_find(&host->spans, place->ptr);
     known = segment && !segment->pool && !segment->foreign && segment->base == place->ptr &&
             segment->kind == place->kind && segment->bytes == bytes;
@@ -223,6 +234,10 @@ int gb_host_attributes(struct gb_backend *be, const struct gb_location *place, s
         attr.device = -1;
     else
         attr.device_address = address;
+    /* In place of a context, one address for each device. CUDA has none of pools and of virtual memory. */
+    if (attr.type != GB_MEMORY_UNREGISTERED && attr.device >= 0 &&
+        !(segment && (segment->pool || segment->kind == GB_KIND_SHARED)))
+        attr.context = (uintptr_t)&host->devices[attr.device];
     if (!segment || segment->base == segment->real || segment->kind == GB_KIND_MANAGED)
         attr.host_address = address;
     pthread_mutex_unlock(&host->lock);

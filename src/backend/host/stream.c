@@ -122,6 +122,35 @@ static void note_synced_locked(struct gb_stream *stream, uint64_t seq) {
         stream->synced_seq = seq;
 }
 
+void gb_host_lock(struct gb_host *host) {
+    pthread_mutex_lock(&host->lock);
+    while (host->freeing > 0)
+        pthread_cond_wait(&host->freed, &host->lock);
+}
+
+/* A stream of the device that was made by then and has work, or NULL. */
+static struct gb_stream *busy_locked(struct gb_host *host, int device, uint64_t id_max) {
+    struct gb_stream *stream = host->devices[device].streams;
+
+    while (stream && (stream->id > id_max || stream->done_seq == stream->last_seq))
+        stream = stream->next;
+    return stream;
+}
+
+void gb_host_drain_locked(struct gb_host *host, int device) {
+    uint64_t id_max = host->next_stream_id;
+    struct gb_stream *stream;
+    int i;
+
+    for (i = 0; i < host->device_count; i++) {
+        while ((device < 0 || device == i) && (stream = busy_locked(host, i, id_max))) {
+            ref_locked(stream);
+            drain_locked(stream, stream->last_seq, false);
+            gb_host_stream_unref_locked(stream);
+        }
+    }
+}
+
 void gb_host_stream_destroy(struct gb_backend *be, struct gb_stream *stream) {
     struct gb_host *host = gb_host_of(be);
     struct gb_host_segment *gone;

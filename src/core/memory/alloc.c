@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "core/memory/frees.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
@@ -148,13 +149,27 @@ static bool wait_for_copies(struct gb_alloc *a) {
     return a->copies_went_ns > 0 && now_ns - a->copies_went_ns < COPIES_NS && now_ns < a->copies_until_ns;
 }
 
+/* After a try that found no memory: has the frees made that were put off. Returns true if the allocation should try
+ * again, because some wait, or were made since its last try. */
+static bool wait_for_frees(struct gb_alloc *a) {
+    struct gb_core_device *device = a->content->device;
+    uint64_t made = gb_frees_made(device->frees);
+    uint64_t now_ns = gb_clock_ns();
+
+    if (a->at_limit || atomic_load(&a->cancelled) || (!gb_frees_hurry(device) && made == a->frees_made))
+        return false;
+    a->frees_made = made;
+    a->frees_until_ns = a->frees_until_ns == 0 ? now_ns + GB_FREES_S * GB_NS_PER_S : a->frees_until_ns;
+    return now_ns < a->frees_until_ns;
+}
+
 /* After a try that found no memory, or no room in the quota (at_quota): asks for room. Returns true if the allocation
  * should wait and try again, because bytes of others are leaving memory. On the device's lane. */
 static bool request_room(struct gb_alloc *a, bool at_quota) {
     struct gb_core *core = a->content->device->core;
     uint64_t now_ns;
 
-    if (!at_quota && wait_for_copies(a))
+    if (!at_quota && (wait_for_frees(a) || wait_for_copies(a)))
         return true;
     if (!core->make_room || atomic_load(&core->movable_buffers) == 0 || atomic_load(&a->cancelled) ||
         (a->room_state == GB_ROOM_ENDED && !a->room.made && !a->room.later))
@@ -269,8 +284,10 @@ static void kind_allocated(struct gb_task *task) {
     struct gb_alloc *a = alloc_of(task);
     struct gb_error error = a->error;
 
-    if (error.code == GB_ERR_OUT_OF_MEMORY && gb_kind_of_device(a->content->kind) &&
-        a->content->bytes <= a->content->device->rec.total_bytes && request_room(a, false)) {
+    if (error.code == GB_ERR_OUT_OF_MEMORY &&
+        (gb_kind_of_device(a->content->kind)
+             ? a->content->bytes <= a->content->device->rec.total_bytes && request_room(a, false)
+             : wait_for_frees(a))) {
         a->room_made = false;
         gb_retry_queue_put(&a->content->device->waiting, &a->waiter);
         return;
@@ -571,6 +588,8 @@ void gb_alloc_start(struct gb_alloc *alloc, unsigned wait_ms) {
     alloc->room_state = GB_ROOM_UNASKED;
     alloc->room_until_ns = alloc->room_next_ns = 0;
     alloc->copies_went_ns = alloc->copies_until_ns = 0;
+    alloc->frees_made = gb_frees_made(alloc->content->device->frees);
+    alloc->frees_until_ns = 0;
     if (!allocate_at_once(alloc))
         gb_lane_post(lane, &alloc->task);
 }

@@ -86,6 +86,8 @@ struct gb_alloc {
     uint64_t room_next_ns;
     uint64_t copies_went_ns;  /* when copies for other nodes were dropped last; 0: never */
     uint64_t copies_until_ns; /* the wait for their memory ends then */
+    uint64_t frees_made;      /* of those that were put off, by the last try */
+    uint64_t frees_until_ns;  /* the wait for them ends then; 0: none began */
     bool room_made;           /* the pools were trimmed */
     bool anywhere;            /* done does not call the device, so it may run on the caller's thread */
     /* Called on the lane, or see anywhere. error NULL: content has its memory. */

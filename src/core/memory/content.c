@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/thread.h"
+#include "core/memory/frees.h"
 #include "core/memory/pool.h"
 #include "core/public/observe.h"
 #include "core/session/quota.h"
@@ -653,10 +654,26 @@ static void give_back(struct gb_content *c) {
 
 /* --- frees of memory that is not from a pool ---------------------------------------------------------------------- */
 
-/* Frees the memory and ends the content. Runs on the lane of frees. */
+/* Calls then while the memory of the content, which no client can see any more, is still to be freed. */
+static void run_then_early(struct gb_content *c) {
+    void (*then)(void *arg) = c->then;
+
+    if (c->awaited)
+        return;
+    c->then = NULL;
+    if (then)
+        then(c->then_arg);
+}
+
+/* Frees the memory and ends the content, or puts that off. Runs on the lane of frees. */
 static void free_unpooled(struct gb_task *task) {
     struct gb_content *c = gb_container_of(task, struct gb_content, task);
 
+    if (!c->owner && gb_frees_put_off(c->device->frees, &c->task, c->kind, c->bytes)) {
+        give_quota(c);
+        run_then_early(c);
+        return;
+    }
     /* Logged before the free, because the next allocation may get the same address at once. */
     alloc_log_freed(c);
     if (free_memory(c) && !c->owner)
@@ -671,18 +688,6 @@ static void unused(void *arg, const struct gb_error *error) {
     gb_core_report_error(c->device->core, error);
     c->task.run = free_unpooled;
     gb_lane_post(&c->device->ends, &c->task);
-}
-
-/* Calls then while work of others still uses the content, which no client can see any more. The content is freed when
- * that work is done. */
-static void run_then_early(struct gb_content *c) {
-    void (*then)(void *arg) = c->then;
-
-    if (c->awaited)
-        return;
-    c->then = NULL;
-    if (then)
-        then(c->then_arg);
 }
 
 /* Frees the content when the stream has finished its present work. Returns 0; -1 if that cannot be watched. */

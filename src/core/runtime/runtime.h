@@ -92,6 +92,7 @@ struct gb_core_pool;
 struct gb_disks;
 struct gb_feed;
 struct gb_free_cache;
+struct gb_frees;
 struct gb_health_watch;
 struct gb_holds;
 struct gb_housekeeper;
@@ -124,8 +125,9 @@ struct gb_core_device {
     struct gb_task relief;      /* gives back the bytes that pools keep above their threshold */
     atomic_bool relieving;      /* it is posted */
     struct gb_lane lane;
-    struct gb_lane slow; /* for calls that block: memory that is not from a pool */
-    struct gb_lane ends; /* for its frees: CUDA may wait for all work of the device, also of other clients */
+    struct gb_lane slow;                /* for calls that block: memory that is not from a pool */
+    struct gb_lane ends;                /* for its frees */
+    struct gb_frees *frees;             /* those that wait until the device is idle; the lane of frees's alone */
     struct gb_retry_queue slow_waiting; /* allocations without memory; the slow lane's alone */
     struct gb_event_pool events;
     struct gb_free_cache *free_cache;

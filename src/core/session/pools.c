@@ -6,6 +6,7 @@
 #include "base/container.h"
 #include "base/text.h"
 #include "core/buffer/buffer.h"
+#include "core/memory/frees.h"
 #include "core/public/lifecycle.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
@@ -736,13 +737,26 @@ int gb_device_count(struct gb_core *core) {
     return core->device_count;
 }
 
+/* CUDA shows a process the GPUs of the machine, or one part of one. */
+static const char *why_so_few(const struct gb_core *core) {
+    return strncmp(core->devices[0].rec.uuid, "MIG-", 4) == 0 ? "; CUDA shows a process one MIG device" : "";
+}
+
 int gb_device_get(struct gb_core *core, int device, struct gb_device_rec *ret, struct gb_error *err) {
     if (device < 0 || device >= core->device_count)
-        return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d", device,
-                            core->device_count);
+        return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device %d; there are %d%s", device,
+                            core->device_count, why_so_few(core));
     *ret = core->devices[device].rec;
     ret->free_bytes = atomic_load(&core->devices[device].free_bytes);
+    ret->pending_free_bytes = gb_frees_bytes(core->devices[device].frees);
     return 0;
+}
+
+/* Clients that know of no MIG write the UUID of such a device as a GPU's. */
+static bool same_device(const char *uuid, const char *asked) {
+    bool mig = strncmp(uuid, "MIG-", 4) == 0 && strncmp(asked, "GPU-", 4) == 0;
+
+    return strcmp(uuid, asked) == 0 || (mig && strcmp(uuid + 4, asked + 4) == 0);
 }
 
 int gb_device_find(struct gb_core *core, const char *index_or_uuid, int *ret_device, struct gb_error *err) {
@@ -755,11 +769,11 @@ int gb_device_find(struct gb_core *core, const char *index_or_uuid, int *ret_dev
         return 0;
     }
     for (i = 0; i < core->device_count; i++) {
-        if (strcmp(core->devices[i].rec.uuid, index_or_uuid) == 0) {
+        if (same_device(core->devices[i].rec.uuid, index_or_uuid)) {
             *ret_device = i;
             return 0;
         }
     }
-    return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device \"%.60s\"; there are %d", index_or_uuid,
-                        core->device_count);
+    return gb_error_set(err, GB_ERR_DEVICE_NOT_FOUND, "there is no device \"%.60s\"; there are %d%s", index_or_uuid,
+                        core->device_count, why_so_few(core));
 }

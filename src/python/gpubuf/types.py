@@ -402,6 +402,7 @@ class Device(TypedDict):
     name: str
     total_bytes: int
     free_bytes: int
+    pending_free_bytes: int
     integrated: bool
     cpu_access: bool
     compute_capability: Optional[str]

@@ -175,6 +175,18 @@ START_TEST(finished) {
 }
 END_TEST
 
+/* A device of a MIG process has the UUID of its instance. */
+START_TEST(part_of_a_gpu) {
+    gpubuf_client *client = begin((unsigned)_i, "MIG-02020202-0202-0202-0202-020202020202");
+    gpubuf_mapping *m = NULL;
+
+    fake_fail(0);
+    client_ok(&f, gpubuf_map(client, "s", "x", NULL, &m, &f.err));
+    gpubuf_unmap(m, &f.err);
+    end(client);
+}
+END_TEST
+
 START_TEST(elsewhere) {
     gpubuf_client *client = begin(0, "GPU-03030303-0303-0303-0303-030303030303");
     gpubuf_mapping *m = NULL;
@@ -221,5 +233,6 @@ int main(void) {
     gb_test_add_loop(suite, "other_devices", other_devices, 20, 3);
     gb_test_add_loop(suite, "finished", finished, 20, 3);
     gb_test_add(suite, "elsewhere", elsewhere, 20);
+    gb_test_add(suite, "mig", part_of_a_gpu, 20);
     return gb_test_run(suite);
 }

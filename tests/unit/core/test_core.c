@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/runtime/runtime.h"
 #include "core_fixture.h"
 #include "gb_test.h"
 
@@ -214,6 +215,15 @@ START_TEST(two_devices) {
     ck_assert_int_eq(found, 0);
     gb_assert_fails(gb_device_find(f.core, "2", &found, &err), err, GB_ERR_DEVICE_NOT_FOUND);
     gb_assert_fails(gb_device_find(f.core, "", &found, &err), err, GB_ERR_DEVICE_NOT_FOUND);
+    /* A part of a GPU, which clients that do not know of MIG name as a GPU. */
+    strcpy(f.core->devices[0].rec.uuid, "MIG-07070707-0707-0707-0707-070707070707");
+    gb_assert_ok(gb_device_find(f.core, "GPU-07070707-0707-0707-0707-070707070707", &found, &err), err);
+    ck_assert_int_eq(found, 0);
+    gb_assert_fails(gb_device_find(f.core, "MIG-08080808-0808-0808-0808-080808080808", &found, &err), err,
+                    GB_ERR_DEVICE_NOT_FOUND);
+    gb_device_find(f.core, "9", &found, &err);
+    ck_assert_ptr_nonnull(strstr(err.detail, "CUDA shows a process one MIG device"));
+    err = GB_ERROR_INIT;
     gb_assert_fails(gb_device_get(f.core, 2, &device, &err), err, GB_ERR_DEVICE_NOT_FOUND);
     core_bytes(1, data, 100000);
     p.buffer.pool = at.name;

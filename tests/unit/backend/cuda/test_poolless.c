@@ -20,6 +20,7 @@
 static bool fake;       /* there is no GPU */
 static int poolless;    /* the device that says so */
 static bool integrated; /* it is one */
+static bool mig;        /* device 0 is a part of a GPU, and the only one */
 static unsigned made;   /* a bit for each device whose primary context was made; only if there is no GPU */
 
 /* --- CUDA --------------------------------------------------------------------------------------------------------- */
@@ -47,7 +48,7 @@ static void *function_pointer(void) {
     return ret;
 }
 
-WRAP(cudaGetDeviceCount, (int *count), (count), *count = 2)
+WRAP(cudaGetDeviceCount, (int *count), (count), *count = mig ? 1 : 2)
 WRAP(cudaSetDevice, (int device), (device), (void)device)
 WRAP(cudaInitDevice, (int device, unsigned flags, unsigned which), (device, flags, which), made |= 1u << device)
 WRAP(cudaDriverGetVersion, (int *version), (version), *version = 12020)
@@ -80,7 +81,8 @@ cudaError_t WRAPPED(cudaGetDeviceProperties)(struct cudaDeviceProp *prop, int de
 cudaError_t WRAPPED(cudaGetDeviceProperties)(struct cudaDeviceProp *prop, int device) {
     if (fake) {
         memset(prop, 0, sizeof(*prop));
-        strcpy(prop->name, "fake");
+        strcpy(prop->name, mig ? "NVIDIA H100 80GB HBM3 MIG 1g.10gb" : "fake");
+        memset(prop->uuid.bytes, 7, sizeof(prop->uuid.bytes));
         prop->totalGlobalMem = 1 << 30;
         prop->memoryPoolsSupported = prop->managedMemory = prop->canMapHostMemory = prop->ipcEventSupported = 1;
     } else if (REAL(cudaGetDeviceProperties)(prop, device) != cudaSuccess) {
@@ -217,6 +219,29 @@ START_TEST(an_integrated_gpu_has_what_the_kernel_has) {
 }
 END_TEST
 
+/* The driver's function is fake and refuses, so the UUID is that of the properties. */
+START_TEST(a_part_of_a_gpu_is_named_as_one) {
+    struct gb_backend *be;
+    struct gb_device_rec rec;
+
+    mig = true;
+    be = open_cuda(1, false);
+    if (fake) {
+        rec = look(be, 0);
+        ck_assert_str_eq(rec.uuid, "MIG-07070707-0707-0707-0707-070707070707");
+        ck_assert_str_eq(rec.name, "NVIDIA H100 80GB HBM3 MIG 1g.10gb");
+        ck_assert_uint_eq(rec.total_bytes, 1 << 30);
+        ck_assert_str_eq(rec.cap_missing[GB_CAP_PEER_ACCESS], "a MIG device reaches the memory of no other device");
+        gb_assert_fails(gb_backend_device_get(be, 1, &rec, &err), err, GB_ERR_DEVICE_NOT_FOUND);
+    }
+    gb_backend_close(be);
+    mig = false;
+    be = open_cuda(1, false);
+    ck_assert_int_eq(strncmp(look(be, 0).uuid, "GPU-", 4), 0);
+    gb_backend_close(be);
+}
+END_TEST
+
 START_TEST(host_memory_that_the_machine_lacks_is_refused) {
     struct gb_backend *be = open_cuda(0, false);
     struct gb_location place = {.kind = GB_KIND_PAGEABLE};
@@ -315,6 +340,7 @@ int main(void) {
     gb_test_add(suite, "beside", another_device_has_its_pools, 60);
     gb_test_add(suite, "contexts", each_device_has_its_context, 60);
     gb_test_add(suite, "integrated", an_integrated_gpu_has_what_the_kernel_has, 60);
+    gb_test_add(suite, "mig", a_part_of_a_gpu_is_named_as_one, 60);
     gb_test_add(suite, "machine", host_memory_that_the_machine_lacks_is_refused, 60);
     gb_test_add_loop(suite, "bytes", its_memory_holds_bytes, 60, 2);
     gb_test_add(suite, "texts", texts_are_those_of_cuda, 60);

@@ -60,6 +60,27 @@ START_TEST(all_of_it) {
 }
 END_TEST
 
+/* A part of a GPU has the processes of the part, and numbers of the whole GPU, whose utilization NVML does not give. */
+START_TEST(of_a_mig_device) {
+    const struct gb_device_rec part = {.uuid = "MIG-01010101-0101-0101-0101-010101010101"};
+    struct gb_health h;
+
+    answer("processes 1\n");
+    h = ask(GB_HEALTH_AUTO, NULL, &part);
+    ck_assert_int_eq(h.source, GB_HEALTH_NVML);
+    ck_assert_str_eq(h.reason, "");
+    ck_assert(isnan(h.gpu_utilization) && isnan(h.memory_utilization));
+    ck_assert(h.temperature_c == 54 && h.power_w == 123.456 && h.sm_mhz == 1980 && h.has_ecc && h.has_reasons);
+    ck_assert(h.has_processes && h.process_count == 1);
+    answer("processes 1\nfail.nvmlDeviceGetDeviceHandleFromMigDeviceHandle 4\n");
+    h = ask(GB_HEALTH_AUTO, NULL, &part);
+    ck_assert_int_eq(h.source, GB_HEALTH_NVML);
+    ck_assert_ptr_nonnull(strstr(h.reason, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle"));
+    ck_assert(isnan(h.temperature_c) && isnan(h.power_w) && h.sm_mhz == 0 && !h.has_ecc && !h.has_reasons);
+    ck_assert(h.has_processes && h.process_count == 1);
+}
+END_TEST
+
 /* Writes a file below the folder, with the folders above it. */
 static void write_file(const char *path, const char *text) {
     char command[256];
@@ -379,6 +400,7 @@ int main(void) {
     snprintf(answers, sizeof(answers), "%s/answers", folder);
     setenv("FAKE_NVML", answers, 1);
     gb_test_add(suite, "all_of_it", all_of_it, 20);
+    gb_test_add(suite, "mig", of_a_mig_device, 20);
     gb_test_add(suite, "release", the_drivers_release, 20);
     gb_test_add(suite, "simulated", simulated, 20);
     gb_test_add_loop(suite, "not_supported", not_supported, 20, CALLS);
