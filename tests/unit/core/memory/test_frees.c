@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device_write_fixture.h"
 #include "gb_test.h"
@@ -112,6 +113,23 @@ START_TEST(no_more_than_a_share_waits) {
 }
 END_TEST
 
+/* A device that is never idle frees in the end. The clock runs five times as fast. */
+START_TEST(time_ends_the_wait) {
+    const struct timespec pause = {.tv_nsec = 50000000};
+    struct gb_error err = GB_ERROR_INIT;
+    struct core_fixture f;
+    struct core_gate gate;
+
+    begin(&f, "host:bytes=64M", GB_KIND_IPC, MIB, &gate);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "a", &err), err);
+    core_until(some_pending, &f, "the free was put off");
+    while (!none_pending(&f)) /* check's time-out ends a wait for ever */
+        nanosleep(&pause, NULL);
+    core_gate_open(&gate);
+    end(&f);
+}
+END_TEST
+
 /* The end frees what was put off; the leak checker says so. */
 START_TEST(the_end_frees_all) {
     struct gb_error err = GB_ERROR_INIT;
@@ -132,6 +150,7 @@ int main(void) {
     gb_test_add_loop(suite, "others", no_request_waits, 20, 2 * KINDS);
     gb_test_add_loop(suite, "hurry", an_allocation_hurries, 20, 2);
     gb_test_add(suite, "share", no_more_than_a_share_waits, 20);
+    gb_test_add(suite, "time", time_ends_the_wait, 40);
     gb_test_add_loop(suite, "end", the_end_frees_all, 20, KINDS);
     return gb_test_run(suite);
 }
