@@ -78,9 +78,10 @@ static bool receive_body(struct server *server, struct raw_place *place, const s
            bench_wire_send(wire, reply, sizeof reply - 1, false);
 }
 
-/* Any POST copies all bytes on the device. */
-static bool copy_bytes(struct server *server, struct raw_place *place, const struct bench_wire *wire) {
-    uint64_t ns = server->kind->copy(place, server->bytes);
+/* POST /fills is work on one stream; any other POST copies all bytes on the device. */
+static bool work(struct server *server, struct raw_place *place, const struct bench_wire *wire, const char *head) {
+    bool fills = !strncmp(head, "POST /fills ", 12);
+    uint64_t ns = fills ? server->kind->fills(place, server->bytes) : server->kind->copy(place, server->bytes);
     char reply[160];
     int n = snprintf(reply, sizeof reply,
                      "HTTP/1.1 200 OK\r\nServer-Timing: copy;dur=%.6f\r\nContent-Length: 0\r\n\r\n", (double)ns / 1e6);
@@ -105,7 +106,7 @@ static void talk(struct server *server, struct raw_place *place, const struct be
         if (!strncmp(head, "PUT", 3))
             ok = receive_body(server, place, wire, head, head_bytes, have);
         else if (!strncmp(head, "POST", 4))
-            ok = copy_bytes(server, place, wire);
+            ok = work(server, place, wire, head);
         else
             ok = send_body(server, place, wire);
     }

@@ -21,7 +21,12 @@ struct raw_kind {
     /* Copies the whole place to another of that size, made at the first call, and waits. Returns the nanoseconds, by
      * the device's clock if there is one. */
     uint64_t (*copy)(struct raw_place *place, uint64_t bytes);
+    /* RAW_FILLS fills of a half, each into other memory with a copy of the other half, as a write that readers see as a
+     * whole needs them, all on one stream; then waits. Returns the nanoseconds. */
+    uint64_t (*fills)(struct raw_place *place, uint64_t bytes);
 };
+
+#define RAW_FILLS 1000
 
 extern const struct raw_kind raw_host;
 extern const struct raw_kind raw_cuda;

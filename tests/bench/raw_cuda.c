@@ -177,6 +177,30 @@ static uint64_t cuda_copy(struct raw_place *place, uint64_t bytes) {
     return (uint64_t)((double)ms * 1e6);
 }
 
+static uint64_t cuda_fills(struct raw_place *place, uint64_t bytes) {
+    size_t half = (size_t)bytes / 2;
+    uint64_t began;
+    int i;
+
+    if (!place->other) {
+        take_other(place);
+        take_other(place);
+    }
+    began = bench_now_ns();
+    for (i = 0; i < RAW_FILLS; i++) {
+        const char *from = place->device;
+        size_t at = i % 2 ? half : 0;
+
+        take_other(place);
+        must(cudaMemsetAsync(place->device + at, i & 0xff, half, place->stream), "cudaMemsetAsync");
+        must(cudaMemcpyAsync(place->device + (half - at), from + (half - at), half, cudaMemcpyDeviceToDevice,
+                             place->stream),
+             "cudaMemcpyAsync");
+    }
+    must(cudaStreamSynchronize(place->stream), "cudaStreamSynchronize");
+    return bench_now_ns() - began;
+}
+
 #else
 
 static struct raw_place *cuda_make(uint64_t bytes, size_t slot_bytes) {
@@ -208,6 +232,12 @@ static uint64_t cuda_copy(struct raw_place *place, uint64_t bytes) {
     return 0;
 }
 
+static uint64_t cuda_fills(struct raw_place *place, uint64_t bytes) {
+    (void)place;
+    (void)bytes;
+    return 0;
+}
+
 #endif
 
-const struct raw_kind raw_cuda = {cuda_make, cuda_receive, cuda_send, cuda_copy};
+const struct raw_kind raw_cuda = {cuda_make, cuda_receive, cuda_send, cuda_copy, cuda_fills};

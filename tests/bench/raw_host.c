@@ -109,4 +109,24 @@ static uint64_t host_copy(struct raw_place *place, uint64_t bytes) {
     return (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000u + (uint64_t)to.tv_nsec - (uint64_t)from.tv_nsec;
 }
 
-const struct raw_kind raw_host = {host_make, host_receive, host_send, host_copy};
+static uint64_t host_fills(struct raw_place *place, uint64_t bytes) {
+    size_t half = (size_t)bytes / 2;
+    uint64_t began;
+    int i;
+
+    if (!place->other)
+        place->other = bench_resident(bytes);
+    began = bench_now_ns();
+    for (i = 0; i < RAW_FILLS; i++) {
+        char *from = place->memory;
+        size_t at = i % 2 ? half : 0;
+
+        memset(place->other + at, i, half);
+        memcpy(place->other + (half - at), from + (half - at), half);
+        place->memory = place->other;
+        place->other = from;
+    }
+    return bench_now_ns() - began;
+}
+
+const struct raw_kind raw_host = {host_make, host_receive, host_send, host_copy, host_fills};

@@ -391,6 +391,47 @@ class Batch(Case):
         return sides
 
 
+class Fills(Case):
+    """Fills of both halves of one buffer in turn, which build on each other, on one stream: 1,000 in one request, and
+    on 16 connections at a time. Beside them fills of as many buffers, and the same work of the device without requests,
+    1,000 at a time."""
+
+    mode = "fill"
+    unit = "k/s"
+    connections = 1
+    bytes = 64 * KIB
+    count = 1000
+
+    def batch(self, ours, name):
+        half = self.bytes // 2
+        fills = ",".join(f'{{"op":"fill","buffer":"{name(i)}","pattern":{i % 256},"offset":{i % 2 * half},'
+                         f'"bytes":{half}}}' for i in range(self.count))
+        return ["post", "--port", ours.port, "--path", BUFFERS.rsplit("/", 1)[0] + "/batch", "--json",
+                f'{{"operations":[{fills}]}}']
+
+    def turn(self, settings, target, connections, each):
+        result = measure.load(settings, target + ["--connections", connections, "--seconds", 1])
+        result["fills_per_s"] = result["requests_per_s"] * each
+        return result
+
+    def run(self, settings, notes):
+        with self.started(settings, [servers.Daemon, servers.Raw], notes) as running:
+            ours, raw = running["gpubufd"], running["raw"]
+            for i in range(self.count):
+                ours.make_buffer(f"b{i}", self.bytes)
+            half = {"pattern": 7, "bytes": self.bytes // 2}
+            sides = [Side(name, server, lambda target=target, many=many, each=each: self.turn(settings, target, many,
+                                                                                             each), "fills_per_s")
+                     for name, server, target, many, each in (
+                         ("ours", ours, self.batch(ours, lambda i: "b0"), 1, self.count),
+                         ("independent", ours, self.batch(ours, lambda i: f"b{i}"), 1, self.count),
+                         ("one by one", ours, ours.action_target("b0", "fill", **half), 16, 1),
+                         ("one by one, independent", ours, ours.action_target("b%d", "fill", **half), 16, 1),
+                         ("raw", raw, ["post", "--port", raw.port, "--path", "/fills"], 1, self.count))]
+            measure.interleave(sides, settings.rounds)
+        return sides
+
+
 def transfers(device):
     many = 8 if device == "cuda" else 4
     put = {"expect": {1: 0.95, many: 0.90}, "at once": {1: 0.90, many: 0.80}}
@@ -440,4 +481,6 @@ def all_cases(device):
     cases.append(Copy("copy1g", "copy of 1 GiB on the device", {"raw": 0.95, "by the device's clock": 0.95}))
     cases.append(SmallCopies("copy4k", "copies of 4 KiB on one stream", {}))
     cases.append(Batch("batch", "1,000 copies of 4 KiB in one request", {"one by one": 3}))
+    cases.append(Fills("fills", "1,000 fills of halves of 64 KiB that build on each other, in one request",
+                       {"independent": 0.9}))
     return cases

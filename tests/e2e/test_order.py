@@ -1,0 +1,488 @@
+"""The order of data on streams, sentence by sentence: what a request sees of those before it, and what it waits for.
+test_order_programs.py has random programs."""
+import signal
+
+import pytest
+
+from conform import Session
+from harness import DATA, SMALL_SLOTS, until
+from test_operations import ASYNC, ended, left
+from values import crc32c, payload
+
+NOT_YET = pytest.mark.xfail(reason="the daemon does not hold this yet")
+HELD_MS = 1000
+LONG_MS = 10000
+SIZE = 64
+LARGE = 1 << 20
+OLD = payload(SIZE, 1)
+
+
+@pytest.fixture
+def h(s):
+    """A session with streams a and b, and an event e. x, y and z have the bytes OLD."""
+    prepare(s)
+    return s
+
+
+def prepare(s):
+    for name in "ab":
+        s.post("streams", {"name": name}, 201)
+    s.post("events", {"name": "e"}, 201)
+    for name in "xyz":
+        s.put(name, OLD)
+
+
+def hold(s, stream="a", ms=HELD_MS):
+    s.post(f"streams/{stream}/hold", {"ms": ms})
+
+
+def fill(s, name, pattern, headers=None, **fields):
+    """The operation of a fill that waits on stream a."""
+    body = {"pattern": pattern, "stream": "a", **fields}
+    return s.ask("POST", f"buffers/{name}/fill", body, {**ASYNC, **(headers or {})}).expect(202).json()
+
+
+def copy(s, name, source, **fields):
+    return left(s, "POST", f"buffers/{name}/copy", {"from": source, "stream": "a", **fields})
+
+
+def still_held(s, stream="a"):
+    assert s.get("streams/" + stream)["busy"], "the hold ended too soon to show anything"
+
+
+def etag(s, name, more=0):
+    """The tag of the bytes that the buffer has; more: as it will be after that many writes."""
+    id_, generation, run = s.ask("HEAD", f"buffers/{name}/data").headers["ETag"].strip('"').split(".")
+    return f'"{id_}.{int(generation) + more}.{run}"'
+
+
+def waiting_get(s, name, stream):
+    """A GET on a connection of its own."""
+    return s.daemon.raw().request("GET", DATA.format(s.name, name) + "?stream=" + stream)
+
+
+def finished(raw):
+    r = raw.reply()
+    raw.close()
+    return r
+
+
+def failed(s, op, status, code):
+    op = ended(s, op, "failed")
+    assert (op["status"], op["problem"]["code"]) == (status, code), op
+    return op["problem"]["detail"]
+
+
+# --- on one stream ----------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_behind_a_fill_copies_what_it_writes(h):
+    hold(h)
+    ops = [fill(h, "z", 7), copy(h, "y", "z"), copy(h, "new", "y")]
+    still_held(h)
+    assert [ended(h, op)["result"]["generation"] for op in ops] == [2, 2, 1]
+    assert h.data("z") == h.data("y") == h.data("new") == b"\7" * SIZE
+
+
+def test_a_download_behind_a_fill_gives_the_generation_that_it_says(h):
+    hold(h)
+    op = fill(h, "x", 7)
+    r = h.ask("GET", "buffers/x/data?stream=a").expect(200)
+    assert (r.body, r.headers["Gpubuf-Generation"]) == (b"\7" * SIZE, "2") and r.headers["ETag"] == etag(h, "x")
+    assert ended(h, op)["result"]["generation"] == 2
+    hold(h)
+    op = fill(h, "x", 8, offset=0, bytes=8)
+    part = h.ask("GET", "buffers/x/data?stream=a", None, {"Range": "bytes=4-11"}).expect(206)
+    assert part.body == b"\10" * 4 + b"\7" * 4 and part.headers["Gpubuf-Generation"] == "3"
+    hold(h)
+    fill(h, "x", 9, offset=0, bytes=8)
+    part = h.ask("GET", "buffers/x/data?slice=::2&stream=a").expect(200)
+    assert part.body == b"\11" * 4 + b"\7" * 28 and part.headers["Gpubuf-Generation"] == "4"
+
+
+def test_fills_of_both_halves(h):
+    hold(h)
+    ops = [fill(h, "x", i + 1, offset=offset, bytes=32) for i, offset in enumerate((0, 32, 16))]
+    still_held(h)
+    assert [ended(h, op)["result"]["generation"] for op in ops] == [2, 3, 4]
+    assert h.data("x") == b"\1" * 16 + b"\3" * 32 + b"\2" * 16
+
+
+@pytest.mark.parametrize("query", ["", "&offset=8", "&slice=::2", "&offset=8&in_place=true"])
+def test_an_upload_follows_and_is_followed(h, query):
+    data = OLD if not query else OLD[:32]
+    wanted = bytearray(b"\7" * SIZE)
+    wanted[slice(None, None, 2) if "slice" in query else slice(0, SIZE) if not query else slice(8, 40)] = data
+    hold(h)
+    first = fill(h, "x", 7)
+    up = left(h, "PUT", "buffers/x/data?stream=a" + query, data)
+    second = copy(h, "y", "x")
+    last = fill(h, "x", 9, offset=0, bytes=1)
+    r = h.ask("GET", "buffers/x/data?stream=a").expect(200)
+    assert r.body == b"\11" + bytes(wanted[1:])
+    assert [ended(h, op)["result"]["generation"] for op in (first, up, second, last)] == [2, 3, 2, 4]
+    assert h.data("y") == bytes(wanted)
+
+
+def test_a_verify_reads_what_the_earlier_ones_write(h):
+    hold(h)
+    fill(h, "x", 7)
+    op = left(h, "POST", "buffers/x/verify?stream=a")
+    fill(h, "x", 8)
+    result = ended(h, op)["result"]
+    assert (result["crc32c"], result["generation"]) == (crc32c(b"\7" * SIZE), 2)
+
+
+@pytest.mark.parametrize("kind", ["pinned", "shared", "managed", "pageable"])
+def test_every_kind(h, kind):
+    if h.ask("PUT", f"buffers/k/data?kind={kind}", OLD).status == 501:
+        pytest.skip("the device has no memory of that kind")
+    hold(h)
+    ops = [fill(h, "k", 7), copy(h, "y", "k"), fill(h, "k", 8, offset=0, bytes=32), copy(h, "k", "y", bytes=8)]
+    assert h.data("k", "?stream=a") == b"\7" * 8 + b"\10" * 24 + b"\7" * 32
+    assert h.data("y") == b"\7" * SIZE and all(ended(h, op) for op in ops)
+
+
+def test_sides_of_a_mirrored_buffer(h):
+    h.put("m", OLD, "?mirrored=true")
+    hold(h)
+    ops = [fill(h, "m", 7, side="device"), left(h, "POST", "buffers/m/sync", {"to": "host", "stream": "a"}),
+           fill(h, "m", 8, side="host", offset=0, bytes=32), copy(h, "y", "m"),
+           left(h, "POST", "buffers/m/sync", {"to": "device", "stream": "a"})]
+    assert h.data("m", "?stream=a") == b"\10" * 32 + b"\7" * 32
+    results = [ended(h, op)["result"] for op in ops]
+    assert results[1]["copied"] is results[4]["copied"] is True and h.meta("m")["head"] == "synced"
+    assert h.data("y") == b"\10" * 32 + b"\7" * 32
+
+
+def test_writes_in_place(h):
+    hold(h)
+    ops = [fill(h, "x", 1, in_place=True), fill(h, "x", 2, offset=0, bytes=8), copy(h, "y", "x"),
+           fill(h, "x", 3, offset=4, bytes=8, in_place=True), copy(h, "z", "y", in_place=True)]
+    assert h.data("x", "?stream=a") == b"\2" * 4 + b"\3" * 8 + b"\1" * 52
+    assert all(ended(h, op) for op in ops)
+    assert h.data("y") == h.data("z") == b"\2" * 8 + b"\1" * 56
+
+
+@NOT_YET
+def test_a_write_in_place_waits_for_its_source(h):
+    """One that fails leaves no bytes that were never committed."""
+    hold(h)
+    fill(h, "x", 7)
+    bad = fill(h, "x", 8, {"If-Match": etag(h, "x")})
+    op = copy(h, "y", "x", in_place=True)
+    failed(h, bad, 412, "precondition_failed")
+    failed(h, op, 409, "dependency_failed")
+    assert h.data("y") == OLD and h.meta("y")["state"] == "ready"
+
+
+def test_deletes_creates_and_seals(h):
+    hold(h)
+    ops = [fill(h, "x", 7), copy(h, "y", "x")]
+    h.delete("buffers/x?stream=a")
+    assert h.data("y") == b"\7" * SIZE and all(ended(h, op) for op in ops)
+    h.ask("GET", "buffers/x/data?stream=a").problem(404, "buffer_not_found")
+    hold(h)
+    first = fill(h, "y", 1)
+    batch = left(h, "POST", "batch", {"operations": [{"op": "delete", "buffer": "y"}], "stream": "a"})
+    gone, made = fill(h, "y", 2), left(h, "POST", "buffers", {"name": "y", "bytes": 8, "stream": "a"})
+    filled = fill(h, "y", 3, offset=0, bytes=4)
+    assert h.data("y", "?stream=a") == b"\3" * 4 + bytes(4)
+    failed(h, gone, 404, "buffer_not_found")
+    assert [ended(h, op)["status"] for op in (first, batch, made, filled)] == [200, 200, 201, 200]
+    hold(h)
+    op = fill(h, "z", 7)
+    assert h.post("buffers/z/seal?stream=a")["generation"] == 2
+    assert ended(h, op) and h.data("z") == b"\7" * SIZE
+
+
+def test_what_leaves_memory_behind_a_fill_is_what_it_wrote(start):
+    s = Session(start("--spill-host-bytes", "16777216"))
+    prepare(s)
+    s.put("l", payload(LARGE))
+    hold(s)
+    op = fill(s, "l", 7)
+    gone = ended(s, left(s, "POST", "buffers/l/evict?stream=a", {"to": "host"}))["result"]
+    assert ended(s, op) and (gone["generation"], gone["tier"]) == (2, "host") and s.data("l") == b"\7" * LARGE
+
+
+# --- uploads of slow clients ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["", "&offset=0"])
+def test_an_upload_takes_its_place_with_its_last_byte(h, query):
+    """A client that sends slowly holds up no other, and comes after all that was accepted meanwhile."""
+    h.put("l", payload(LARGE))
+    data = payload(LARGE // 2 if query else LARGE, 5)
+    slow = h.daemon.raw().put(DATA.format(h.name, "l") + "?stream=a" + query, len(data)).send(data[:LARGE // 4])
+    until("it has begun", lambda: h.get("/v1/stats")["running"]["uploads"] == 1)
+    assert h.fill("l", 7, stream="a")["generation"] == 2 and h.data("l", "?stream=a") == b"\7" * LARGE
+    assert h.copy("n", "l", 201, stream="a") and h.data("n") == b"\7" * LARGE
+    hold(h)
+    op = fill(h, "l", 8)
+    slow.send(data[LARGE // 4:])
+    r = finished(slow).expect(200)
+    assert (ended(h, op)["result"]["generation"], r.json()["generation"]) == (3, 4)
+    assert h.data("l") == data + b"\10" * (LARGE - len(data))
+
+
+def test_an_upload_that_breaks_off_was_never_there(h):
+    slow = h.daemon.raw().put(DATA.format(h.name, "x") + "?stream=a", LARGE).send(payload(LARGE // 2))
+    until("it has begun", lambda: h.get("/v1/stats")["running"]["uploads"] == 1)
+    hold(h)
+    op = fill(h, "x", 7, offset=0, bytes=8)
+    slow.close()
+    assert ended(h, op)["result"]["generation"] == 2 and h.data("x") == b"\7" * 8 + OLD[8:]
+
+
+# --- between streams --------------------------------------------------------------------------------------------------
+
+
+def test_an_event_carries_the_order(h):
+    hold(h)
+    first = fill(h, "x", 7)
+    h.post("events/e/record", {"stream": "a"})
+    later = fill(h, "x", 8)
+    h.post("events/e/wait", {"stream": "b"})
+    op = copy(h, "y", "x", stream="b")
+    r = h.ask("GET", "buffers/y/data?stream=b").expect(200)
+    assert r.body == b"\7" * SIZE and r.headers["Gpubuf-Generation"] == "2"
+    assert [ended(h, o)["result"]["generation"] for o in (first, later, op)] == [2, 3, 2]
+    assert h.data("x") == b"\10" * SIZE
+
+
+@NOT_YET
+def test_an_order_reaches_over_several_streams(h):
+    h.post("events", {"name": "f"}, 201)
+    hold(h)
+    fill(h, "x", 7)
+    for event, of, at in (("e", "a", "b"), ("f", "b", "default")):
+        h.post(f"events/{event}/record", {"stream": of})
+        h.post(f"events/{event}/wait", {"stream": at})
+    part = left(h, "PUT", "buffers/x/data?offset=60", b"1234")
+    assert h.data("x") == b"\7" * 60 + b"1234" and ended(h, part)["result"]["generation"] == 3
+
+
+def test_without_an_order_the_last_committed_generation_is_seen(h):
+    hold(h)
+    op = fill(h, "x", 7)
+    for query in ("", "?stream=b"):
+        r = h.ask("GET", "buffers/x/data" + query).expect(200)
+        assert (r.body, r.headers["Gpubuf-Generation"]) == (OLD, "1")
+    assert h.copy("y", "x", stream="b") and h.data("y") == OLD
+    assert h.post("buffers/x/verify?stream=b")["crc32c"] == crc32c(OLD)
+    still_held(h)
+    ended(h, op)
+    assert h.data("x", "?stream=b") == b"\7" * SIZE
+
+
+def test_the_default_is_a_stream_of_the_session(h):
+    hold(h, "default")
+    op = left(h, "POST", "buffers/x/fill", {"pattern": 7})
+    assert h.data("x") == h.data("x", "?stream=default") == b"\7" * SIZE and ended(h, op)
+
+
+# --- conditions and failures ------------------------------------------------------------------------------------------
+
+
+@NOT_YET
+def test_conditions_are_decided_when_the_turn_comes(h):
+    now, then = etag(h, "x"), etag(h, "x", 1)
+    hold(h)
+    good = [fill(h, "x", 7), fill(h, "x", 8, {"If-Match": then}), copy(h, "y", "x", from_if_match=etag(h, "x", 2))]
+    fill(h, "z", 1)
+    r = h.ask("POST", "buffers/z/copy", {"from": "x", "stream": "a", "from_if_match": now}, ASYNC)
+    r.problem(412, "precondition_failed")
+    up = h.ask("PUT", "buffers/x/data?stream=a", OLD, {**ASYNC, "If-Match": etag(h, "x", 2)}).expect(202).json()
+    still_held(h)
+    assert [ended(h, op)["result"]["generation"] for op in (*good, up)] == [2, 3, 2, 4]
+    assert (h.data("x"), h.data("y"), h.data("z")) == (OLD, b"\10" * SIZE, b"\1" * SIZE)
+
+
+def test_what_depends_on_a_write_that_failed_says_so(h):
+    hold(h)
+    first = fill(h, "x", 7)
+    bad = fill(h, "x", 8, {"If-Match": etag(h, "x")})
+    dependent = [fill(h, "x", 9, offset=0, bytes=8), copy(h, "y", "x"),
+                 left(h, "PUT", "buffers/x/data?stream=a&offset=3", b"123")]
+    still_held(h)
+    assert ended(h, first)["result"]["generation"] == 2
+    failed(h, bad, 412, "precondition_failed")
+    for op in dependent:
+        assert "If-Match" in failed(h, op, 409, "dependency_failed"), op
+    assert h.data("y") == OLD and h.data("x", "?stream=a") == b"\7" * SIZE  # which was accepted after the failure
+
+
+def test_a_read_behind_a_write_that_fails_gives_the_old_bytes(h):
+    hold(h)
+    fill(h, "x", 7)
+    bad = fill(h, "x", 8, {"If-Match": etag(h, "x")})
+    verified = left(h, "POST", "buffers/x/verify?stream=a")
+    r = h.ask("GET", "buffers/x/data?stream=a").expect(200)
+    assert (r.body, r.headers["Gpubuf-Generation"]) == (b"\7" * SIZE, "2")
+    failed(h, bad, 412, "precondition_failed")
+    result = ended(h, verified)["result"]
+    assert (result["crc32c"], result["generation"]) == (crc32c(b"\7" * SIZE), 2)
+
+
+def test_what_does_not_depend_on_it_is_carried_out(h):
+    hold(h)
+    fill(h, "x", 7)
+    bad = fill(h, "x", 8, {"If-Match": etag(h, "x")})
+    good = [fill(h, "x", 9), fill(h, "x", 1, offset=0, bytes=8), copy(h, "y", "x")]
+    assert [ended(h, op)["result"]["generation"] for op in good] == [3, 4, 2]
+    failed(h, bad, 412, "precondition_failed")
+    assert h.data("x") == h.data("y") == b"\1" * 8 + b"\11" * 56
+
+
+@NOT_YET
+def test_a_cancelled_one_is_one_that_failed(h):
+    hold(h)
+    ops = [fill(h, "x", 1, offset=0, bytes=8), fill(h, "x", 2, offset=8, bytes=8), fill(h, "x", 3, offset=16, bytes=8)]
+    copied = copy(h, "y", "x")
+    h.ask("DELETE", "/v1/operations/" + ops[1]["id"]).expect(200)
+    still_held(h)
+    after = fill(h, "x", 4, offset=24, bytes=8)
+    assert ended(h, ops[0])["result"]["generation"] == 2
+    ended(h, ops[1], "cancelled")
+    assert "cancelled" in failed(h, ops[2], 409, "dependency_failed")
+    failed(h, copied, 409, "dependency_failed")
+    # This one builds on those that wait, and says so.
+    failed(h, after, 409, "dependency_failed")
+    assert h.data("x") == b"\1" * 8 + OLD[8:]
+    hold(h)
+    op = fill(h, "z", 1, offset=0, bytes=8)
+    h.ask("DELETE", "/v1/operations/" + op["id"]).expect(200)
+    assert ended(h, fill(h, "z", 2, offset=8, bytes=8))["result"]["generation"] == 2, "the cancelled one had ended"
+    assert h.data("z") == OLD[:8] + b"\2" * 8 + OLD[16:]
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def op(word, buffer, **fields):
+    return {"op": word, "buffer": buffer, **fields}
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_batch_sees_itself_and_is_one_commit(h, atomic):
+    operations = [op("fill", "x", pattern=7), op("copy", "y", **{"from": "x"}),
+                  op("fill", "y", pattern=1, offset=0, bytes=8)]
+    operations += [op("fill", "x", pattern=i % 256, offset=i % 2 * 32, bytes=32) for i in range(200)]
+    operations += [op("copy", "z", **{"from": "x"})]
+    hold(h)
+    before = h.get("/v1/stats")["store"]["commits"]
+    waits = left(h, "POST", "batch", {"operations": operations, "stream": "a", "atomic": atomic})
+    last = copy(h, "x", "z", bytes=1)
+    still_held(h)
+    result = ended(h, waits)["result"]
+    assert (result["done"], result["failed"]) == (len(operations), 0)
+    assert ended(h, last)["result"]["generation"] == 203
+    # The housekeeper has commits of its own.
+    assert h.get("/v1/stats")["store"]["commits"] <= before + 20
+    assert h.data("y") == b"\1" * 8 + b"\7" * 56
+    assert h.data("z") == h.data("x") == bytes([198]) * 32 + bytes([199]) * 32
+
+
+@NOT_YET
+def test_a_batch_has_one_place(h):
+    """Also one that waits for commits of its own."""
+    hold(h)
+    waits = left(h, "POST", "batch", {"operations": [
+        op("fill", "x", pattern=1), op("fill", "x", pattern=2, in_place=True), op("copy", "y", **{"from": "x"}),
+        op("delete", "z"), op("copy", "z", **{"from": "x"}), op("fill", "x", pattern=3, offset=0, bytes=8)],
+        "stream": "a"})
+    after = [fill(h, "x", 4, offset=60, bytes=4), copy(h, "y", "z", bytes=8)]
+    still_held(h)
+    assert [r["status"] for r in ended(h, waits)["result"]["results"]] == [200, 200, 200, 204, 201, 200]
+    assert all(ended(h, o) for o in after)
+    assert (h.data("x"), h.data("y")) == (b"\3" * 8 + b"\2" * 52 + b"\4" * 4, b"\2" * SIZE)
+
+
+def test_an_atomic_batch_that_is_refused_leaves_all_as_it_was(h):
+    hold(h)
+    fill(h, "x", 7)
+    waits = left(h, "POST", "batch", {"operations": [
+        op("fill", "x", pattern=1), op("copy", "y", **{"from": "x"}),
+        op("copy", "z", **{"from": "y", "from_if_match": etag(h, "y")})], "stream": "a", "atomic": True})
+    after = fill(h, "y", 2, offset=0, bytes=8)
+    failed(h, waits, 412, "precondition_failed")
+    failed(h, after, 409, "dependency_failed")
+    assert (h.data("x"), h.data("y"), h.data("z")) == (b"\7" * SIZE, OLD, OLD)
+
+
+# --- many, and the end ------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_wait_and_end(h):
+    hold(h)
+    ops = [fill(h, "x", i % 251, offset=i % 2 * 32, bytes=32) for i in range(1000)]
+    assert h.daemon.ask("GET", "/livez").status == 200
+    assert [ended(h, o)["result"]["generation"] for o in ops] == list(range(2, 1002))
+    assert h.data("x") == bytes([998 % 251]) * 32 + bytes([999 % 251]) * 32
+    assert h.meta("x")["generation"] == 1001
+
+
+def test_the_session_ends_while_requests_wait(start):
+    d = start(*SMALL_SLOTS)
+    d.ask("POST", "/v1/sessions", {"name": "one"}).expect(201)
+    s, other = Session(d, "one"), Session(d)
+    prepare(s)
+    hold(s, ms=LONG_MS)
+    hold(s, "b", ms=LONG_MS)
+    ops = [fill(s, "x", 1), fill(s, "x", 2, offset=0, bytes=8), copy(s, "y", "x")]
+    get = waiting_get(s, "y", "a")
+    s.post("events/e/record", {"stream": "a"})
+    s.post("events/e/wait", {"stream": "b"})
+    ops.append(left(s, "PUT", "buffers/x/data?stream=b&offset=3", b"123"))
+    d.ask("DELETE", "/v1/sessions/one").expect(204)
+    for o in ops:
+        found = other.ask("GET", "/v1/operations/" + o["id"], None, {"Prefer": "wait=60"}).expect(200).json()
+        assert found["state"] in ("done", "failed") and found["ended_at"], found
+    assert finished(get).status in (200, 404, 409)
+    until("its memory is free", lambda: other.get("pools/default")["used_bytes"] == 0)
+
+
+def test_a_stream_is_deleted_while_requests_wait(h):
+    hold(h)
+    ops = [fill(h, "x", 1), fill(h, "x", 2, offset=0, bytes=8), copy(h, "y", "x")]
+    h.delete("streams/a")
+    h.post("streams", {"name": "a"}, 201)
+    again = fill(h, "z", 3)
+    assert all(ended(h, o) for o in (*ops, again))
+    assert h.data("x") == h.data("y") == b"\2" * 8 + b"\1" * 56 and h.data("z") == b"\3" * SIZE
+
+
+def test_a_stop_ends_the_waits(start):
+    d = start(*SMALL_SLOTS, "--stop-timeout", "5")
+    s = Session(d)
+    prepare(s)
+    hold(s, ms=LONG_MS)
+    for i in range(50):
+        fill(s, "x", i, offset=0, bytes=8)
+        copy(s, "y", "x")
+    get = waiting_get(s, "y", "a")
+    d.process.send_signal(signal.SIGTERM)
+    r = get.reply()
+    assert r is None or r.status in (200, 409, 503)
+    get.close()
+    d.finished()
+
+
+@pytest.mark.parametrize("rule", ["place_fill@2", "event_record@30", "alloc@9"])
+def test_a_device_that_dies_ends_the_waits(start, backend, rule):
+    s = Session(start(*SMALL_SLOTS, spec=f"fault:{rule}=cudaErrorIllegalAddress:{backend}"))
+    prepare(s)
+    hold(s, ms=200)
+    ops = []
+    for i in range(20):
+        for path, body in (("buffers/x/fill", {"pattern": i, "offset": i, "bytes": 8}),
+                           ("buffers/y/copy", {"from": "x"})):
+            r = s.daemon.ask("POST", f"{s.base}/{path}", {**body, "stream": "a"}, ASYNC)
+            ops += [r.json()] if r.status == 202 else []
+    for o in ops:
+        found = s.ask("GET", "/v1/operations/" + o["id"], None, {"Prefer": "wait=60"}).expect(200).json()
+        assert found["state"] in ("done", "failed"), found
+        if found["state"] == "failed":
+            assert found["problem"]["code"] in ("device_lost", "device_error", "dependency_failed", "content_lost")
+    s.daemon.settled()
