@@ -20,7 +20,8 @@ MIRRORED, PINNED, LARGE = "m", "p", "l"
 IN_PLACE_BUSY = "buffer_busy"
 FOREVER = float("inf")
 # What the daemon does not hold yet, each a word that leaves something out of the programs.
-SKIP = os.environ.get("GB_ORDER_SKIP", "inplacecopy asyncput waves busyput putcond cancel batchbusy").split()
+SKIP = os.environ.get("GB_ORDER_SKIP", "inplacecopy asyncput waves busyput putcond cancel early "
+                      "batchbusy").split()
 
 
 @dataclass
@@ -160,6 +161,9 @@ class Generator:
             return None
         if "inplacecopy" in SKIP and op.what == "copy" and op.in_place and self.writes.get(op.source):
             return None
+        makes = op.what in ("create", "copy") or (op.what == "put" and op.whole)
+        if "early" in SKIP and name in self.missing and not makes:
+            return None
         if op.what in ("fill", "copy", "put") and not atomic and r.random() < 0.15 and name != MIRRORED:
             op.fields["in_place"] = True
             if "inplacecopy" in SKIP and op.what == "copy" and self.writes.get(op.source):
@@ -185,6 +189,8 @@ class Generator:
     def copy(self, name, stream):
         r = self.random
         sources = [n for n in self.sizes if self.orders(stream, self.writes.get(n, [])) and n != name]
+        if "early" in SKIP:
+            sources = [n for n in sources if n not in self.missing]
         if "batchbusy" in SKIP and self.batching:
             sources = [n for n in sources if not any(o.in_place for o in self.writes.get(n, []))]
         if not sources:
@@ -434,6 +440,8 @@ class Interpreter:
         codes = self.refusals(op, state)
         more = ({"dependency_failed"} if self.may_depend_on_failure(op) else set()) | (
             {IN_PLACE_BUSY} if self.may_be_busy(op) else set())
+        if "putcond" in SKIP and op.what == "put" and self.last_write(op.buffer, op):
+            more.add("buffer_not_found")
         op.failed = op.status >= 400
         if op.cancelled:
             assert op.code == "cancelled", op

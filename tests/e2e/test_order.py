@@ -357,6 +357,31 @@ def test_a_cancelled_one_is_one_that_failed(h):
     assert h.data("z") == OLD[:8] + b"\2" * 8 + OLD[16:]
 
 
+@NOT_YET
+def test_one_that_fails_first_hides_no_earlier_one(h):
+    """What waited for it sees what those before it write, or says that it failed."""
+    hold(h)
+    first = fill(h, "x", 7)
+    cancelled = copy(h, "x", "y")
+    get = waiting_get(h, "x", "a")
+    for _ in range(3):
+        h.daemon.ask("GET", "/livez").expect(200)
+    h.ask("DELETE", "/v1/operations/" + cancelled["id"]).expect(200)
+    still_held(h)
+    r = finished(get).expect(200)
+    assert (r.body, r.headers["Gpubuf-Generation"]) == (b"\7" * SIZE, "2") and ended(h, first)
+    hold(h)
+    batch = left(h, "POST", "batch", {"operations": [
+        op("fill", "x", pattern=8), op("copy", "x", **{"from": "none"}), op("copy", "z", **{"from": "x"}),
+        op("fill", "x", pattern=9, offset=0, bytes=8)], "stream": "a"})
+    results = ended(h, batch)["result"]["results"]
+    assert [r["status"] for r in results[:2]] == [200, 404]
+    codes = [r["problem"] and r["problem"]["code"] for r in results[2:]]
+    assert set(codes) <= {None, "dependency_failed"}, codes
+    assert h.data("z") == (OLD if codes[0] else b"\10" * SIZE)
+    assert h.data("x") == (b"" if codes[1] else b"\11" * 8) + b"\10" * (64 if codes[1] else 56)
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
