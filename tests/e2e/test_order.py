@@ -9,7 +9,6 @@ from harness import DATA, SMALL_SLOTS, until
 from test_operations import ASYNC, ended, left
 from values import crc32c, payload
 
-NOT_YET = pytest.mark.xfail(reason="the daemon does not hold this yet")
 HELD_MS = 1000
 LONG_MS = 10000
 SIZE = 64
@@ -164,7 +163,6 @@ def test_writes_in_place(h):
     assert h.data("y") == h.data("z") == b"\2" * 8 + b"\1" * 56
 
 
-@NOT_YET
 def test_a_write_in_place_waits_for_its_source(h):
     """One that fails leaves no bytes that were never committed."""
     hold(h)
@@ -251,7 +249,6 @@ def test_an_event_carries_the_order(h):
     assert h.data("x") == b"\10" * SIZE
 
 
-@NOT_YET
 def test_an_order_reaches_over_several_streams(h):
     h.post("events", {"name": "f"}, 201)
     hold(h)
@@ -285,7 +282,6 @@ def test_the_default_is_a_stream_of_the_session(h):
 # --- conditions and failures ------------------------------------------------------------------------------------------
 
 
-@NOT_YET
 def test_conditions_are_decided_when_the_turn_comes(h):
     now, then = etag(h, "x"), etag(h, "x", 1)
     hold(h)
@@ -293,8 +289,8 @@ def test_conditions_are_decided_when_the_turn_comes(h):
     fill(h, "z", 1)
     r = h.ask("POST", "buffers/z/copy", {"from": "x", "stream": "a", "from_if_match": now}, ASYNC)
     r.problem(412, "precondition_failed")
-    up = h.ask("PUT", "buffers/x/data?stream=a", OLD, {**ASYNC, "If-Match": etag(h, "x", 2)}).expect(202).json()
     still_held(h)
+    up = h.ask("PUT", "buffers/x/data?stream=a", OLD, {**ASYNC, "If-Match": etag(h, "x", 2)}).expect(202).json()
     assert [ended(h, op)["result"]["generation"] for op in (*good, up)] == [2, 3, 2, 4]
     assert (h.data("x"), h.data("y"), h.data("z")) == (OLD, b"\10" * SIZE, b"\1" * SIZE)
 
@@ -335,7 +331,6 @@ def test_what_does_not_depend_on_it_is_carried_out(h):
     assert h.data("x") == h.data("y") == b"\1" * 8 + b"\11" * 56
 
 
-@NOT_YET
 def test_a_cancelled_one_is_one_that_failed(h):
     hold(h)
     ops = [fill(h, "x", 1, offset=0, bytes=8), fill(h, "x", 2, offset=8, bytes=8), fill(h, "x", 3, offset=16, bytes=8)]
@@ -357,7 +352,6 @@ def test_a_cancelled_one_is_one_that_failed(h):
     assert h.data("z") == OLD[:8] + b"\2" * 8 + OLD[16:]
 
 
-@NOT_YET
 def test_one_that_fails_first_hides_no_earlier_one(h):
     """What waited for it sees what those before it write, or says that it failed."""
     hold(h)
@@ -409,7 +403,6 @@ def test_a_batch_sees_itself_and_is_one_commit(h, atomic):
     assert h.data("z") == h.data("x") == bytes([198]) * 32 + bytes([199]) * 32
 
 
-@NOT_YET
 def test_a_batch_has_one_place(h):
     """Also one that waits for commits of its own."""
     hold(h)

@@ -26,7 +26,7 @@ struct gb_batch_item {
     struct gb_buffer_call *call;  /* a reference once the call has begun */
     struct gb_turn *turn;         /* until the call begins */
     struct gb_error error;        /* why it could not begin */
-    struct gb_copy_source source; /* of a copy, as of the beginning of its wave */
+    struct gb_copy_source source; /* of a copy */
 };
 
 /* One reference is the request's; each call under way has another. */
@@ -121,8 +121,9 @@ static int read_sync(const struct gb_batch *batch, const struct gb_batch_item *i
     return gb_json_name(item->body, "stream", stream, err) < 0 ? -1 : 0;
 }
 
-/* Finds the sources of the copies of a wave, the items from `from` to `end`, all as of one moment: buffers that were
- * written as one are copied as one. Returns 0, or -1 with SATURATED. */
+/* Finds the sources in other sessions of the copies of a wave, the items from `from` to `end`, all as of one moment:
+ * buffers that were written as one are copied as one. Those in the batch's session came with their turns. Returns 0, or
+ * -1 with SATURATED. */
 static int find_sources(struct gb_batch *batch, size_t from, size_t end, struct gb_error *err) {
     struct gb_device_write_params *writes = calloc(end - from + 1, sizeof(*writes));
     size_t count = 0;
@@ -136,7 +137,8 @@ static int find_sources(struct gb_batch *batch, size_t from, size_t end, struct 
         if (item->what != GB_BATCH_COPY)
             continue;
         read_write(batch, item, &writes[count], NULL);
-        writes[count++].source = &item->source;
+        if (!gb_name_equal(&writes[count].from_session, &batch->session))
+            writes[count++].source = &item->source;
     }
     gb_copy_sources_resolve(batch->core, writes, count);
     free(writes);
@@ -412,12 +414,14 @@ static void call_done(void *arg) {
 static void batch_free(void *state) {
     struct gb_batch *batch = state;
     size_t never = 0;
+    size_t i;
 
-    for (; batch->transactions && batch->begun < batch->wave_end; batch->begun++) {
-        gb_turn_free(batch->items[batch->begun].turn);
-        batch->items[batch->begun].turn = NULL;
-        never += batch->items[batch->begun].what != GB_BATCH_CREATE;
+    for (i = batch->begun; i < batch->count; i++) {
+        gb_turn_free(batch->items[i].turn);
+        batch->items[i].turn = NULL;
     }
+    for (; batch->transactions && batch->begun < batch->wave_end; batch->begun++)
+        never += batch->items[batch->begun].what != GB_BATCH_CREATE;
     if (batch->transactions)
         gb_transaction_batch_skip(batch->transactions, never);
     batch_unref(batch);
@@ -425,29 +429,31 @@ static void batch_free(void *state) {
 
 /* --- running a wave ----------------------------------------------------------------------------------------------- */
 
-/* Of all operations of a wave, so that no other request comes between them. */
-static int take_turns(struct gb_batch *batch, size_t from, size_t end, struct gb_error *err) {
-    struct gb_turn_ask *asks = calloc(end - from + 1, sizeof(*asks));
+/* Of all operations, so that no other request comes between them. */
+static int take_turns(struct gb_batch *batch, struct gb_error *err) {
+    struct gb_turn_ask *asks = calloc(batch->count, sizeof(*asks));
     size_t i;
 
     if (!asks)
         return gb_error_memory(err, "batch");
-    for (i = from; i < end; i++) {
-        const struct gb_batch_item *item = &batch->items[i];
+    for (i = 0; i < batch->count; i++) {
+        struct gb_batch_item *item = &batch->items[i];
         struct gb_device_write_params write;
 
-        asks[i - from].buffer = item->name;
-        asks[i - from].stream = batch->stream;
-        (void)gb_json_name(item->body, "stream", &asks[i - from].stream, NULL);
+        asks[i].buffer = item->name;
+        asks[i].stream = batch->stream;
+        (void)gb_json_name(item->body, "stream", &asks[i].stream, NULL);
         if (item->what != GB_BATCH_COPY)
             continue;
         read_write(batch, item, &write, NULL);
-        if (gb_name_equal(&write.from_session, &batch->session))
-            asks[i - from].source = write.from;
+        if (gb_name_equal(&write.from_session, &batch->session)) {
+            asks[i].source = write.from;
+            asks[i].kept = &item->source;
+        }
     }
-    gb_turns_take(batch->core, &batch->session, batch->transactions, asks, end - from);
-    for (i = from; i < end; i++)
-        batch->items[i].turn = asks[i - from].turn;
+    gb_turns_take(batch->core, &batch->session, asks, batch->count);
+    for (i = 0; i < batch->count; i++)
+        batch->items[i].turn = asks[i].turn;
     free(asks);
     return 0;
 }
@@ -455,6 +461,7 @@ static int take_turns(struct gb_batch *batch, size_t from, size_t end, struct gb
 static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, struct gb_error *err) {
     size_t at = batch->begun;
     size_t members = 0;
+    size_t i;
 
     for (; at < batch->count && batch->items[at].wave == batch->items[batch->begun].wave; at++)
         members += batch->items[at].what != GB_BATCH_CREATE;
@@ -463,7 +470,11 @@ static int next_wave(struct gb_batch *batch, const struct gb_store_mark *mark, s
     if (!batch->transactions)
         return gb_error_memory(err, "batch");
     batch->wave_end = at;
-    if (take_turns(batch, batch->begun, at, err) < 0 || find_sources(batch, batch->begun, at, err) < 0)
+    for (i = batch->begun; i < at; i++) {
+        if (batch->items[i].what != GB_BATCH_CREATE)
+            gb_turn_join(batch->items[i].turn, batch->transactions);
+    }
+    if (find_sources(batch, batch->begun, at, err) < 0)
         return -1;
     atomic_store(&batch->pending, at - batch->begun + 1);
     return 0;
@@ -640,5 +651,7 @@ enum gb_step gb_api_batch(struct gb_http_request *request, struct gb_http_respon
     request->state = batch;
     request->state_free = batch_free;
     request->resume = resume;
+    if (take_turns(batch, err) < 0)
+        return GB_STEP_ERROR;
     return resume(request, response, err);
 }

@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "core/buffer/buffer.h"
 #include "core/buffer/transaction.h"
+#include "core/public/upload.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 
@@ -220,23 +221,33 @@ bool gb_transaction_batch_put(struct gb_transaction *transaction) {
     return true;
 }
 
-/* A stream that does not exist is reported by the call. */
-static void take_turn_locked(struct gb_session *s, const void *batch, struct gb_turn_ask *ask,
-                             struct gb_core_stream **ret_stream) {
-    const struct gb_name *source = ask->source.s[0] ? &ask->source : NULL;
-    struct gb_turn *turn = gb_turn_new();
+static void keep_source_locked(struct gb_after *after, struct gb_session *s, const struct gb_name *name) {
+    struct gb_copy_source *kept = after->ended_arg;
 
-    if (turn && gb_core_stream_use_locked(s, &ask->stream, ret_stream, NULL) == 0 &&
-        gb_turn_take_locked(s, turn, &ask->buffer, source, *ret_stream, NULL) == 0) {
-        turn->batch = batch;
-        ask->turn = turn;
-        return;
-    }
-    gb_turn_free(turn); /* it was not taken */
+    kept->resolved = true;
+    (void)gb_buffer_hold_locked(s, name, &kept->rec, &kept->content, &kept->error);
 }
 
-void gb_turns_take(struct gb_core *core, const struct gb_name *session, const void *batch, struct gb_turn_ask *asks,
-                   size_t count) {
+/* A stream that does not exist is reported by the call. */
+static void take_turn_locked(struct gb_session *s, struct gb_turn_ask *ask, struct gb_core_stream **ret_stream) {
+    const struct gb_name *source = ask->kept ? &ask->source : NULL;
+    struct gb_turn *turn = gb_turn_new();
+
+    if (!turn || gb_core_stream_use_locked(s, &ask->stream, ret_stream, NULL) < 0 ||
+        gb_turn_take_locked(s, turn, &ask->buffer, source, *ret_stream, NULL) < 0) {
+        free(turn); /* it was not taken */
+        return;
+    }
+    ask->turn = turn;
+    if (!source)
+        return;
+    turn->source.ended_locked = keep_source_locked;
+    turn->source.ended_arg = ask->kept;
+    if (!turn->source.on)
+        keep_source_locked(&turn->source, s, source);
+}
+
+void gb_turns_take(struct gb_core *core, const struct gb_name *session, struct gb_turn_ask *asks, size_t count) {
     struct gb_core_stream **streams = calloc(count + 1, sizeof(*streams));
     struct gb_session *s = streams ? gb_session_use(core, session, NULL) : NULL;
     size_t i;
@@ -244,13 +255,21 @@ void gb_turns_take(struct gb_core *core, const struct gb_name *session, const vo
     if (s) {
         pthread_mutex_lock(&s->lock);
         for (i = 0; i < count; i++)
-            take_turn_locked(s, batch, &asks[i], &streams[i]);
+            take_turn_locked(s, &asks[i], &streams[i]);
         pthread_mutex_unlock(&s->lock);
         for (i = 0; i < count; i++)
             gb_core_stream_unuse(streams[i]);
         gb_session_unref(s);
     }
     free(streams);
+}
+
+void gb_turn_join(struct gb_turn *turn, const void *batch) {
+    if (!turn)
+        return;
+    pthread_mutex_lock(&turn->session->lock);
+    turn->batch = batch;
+    pthread_mutex_unlock(&turn->session->lock);
 }
 
 static void miss(struct gb_transaction_batch *g, size_t calls, bool failed) {

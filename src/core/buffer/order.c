@@ -2,6 +2,7 @@
  * transactions call this. */
 #include "core/buffer/order.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,14 +144,38 @@ void gb_turn_promise_locked(struct gb_turn *t, const struct gb_buffer_rec *rec, 
 
 /* --- the end of a turn -------------------------------------------------------------------------------------------- */
 
-static void end_one(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
-    LIST_REMOVE(a, link);
-    a->on = NULL;
-    a->failed = error && t->writes;
-    if (error)
+/* What follows a turn that has failed follows the one before it. */
+static bool pass_on(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
+    struct gb_turn *before = error ? t->after.on : NULL;
+
+    a->failed = a->failed || (error && t->writes);
+    if (a->failed && error)
         a->error = *error;
+    if (!before)
+        return false;
+    a->on = before;
+    LIST_INSERT_HEAD(&before->afters, a, link);
+    if (a->waits && reached(a)) {
+        a->waits = false;
+        reach(a);
+        post_go(a);
+    }
+    return true;
+}
+
+static void end_one(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
+    struct gb_name name;
+
+    LIST_REMOVE(a, link);
+    if (pass_on(t, a, error))
+        return;
+    a->on = NULL;
     a->id = t->buffer->id;
     a->generation = t->buffer->rec.generation;
+    if (a->ended_locked) {
+        snprintf(name.s, sizeof(name.s), "%s", t->buffer->name);
+        a->ended_locked(a, t->session, &name);
+    }
     if (!a->waits)
         return;
     reach(a);

@@ -50,6 +50,9 @@ struct gb_after {
     enum gb_turn_stage until;
     /* The wait ends. Called once, under the session's lock, before any later change of the buffer. NULL: no call. */
     void (*reached_locked)(struct gb_after *after);
+    /* The turn has ended, whether it was waited for or not. NULL: no call. */
+    void (*ended_locked)(struct gb_after *after, struct gb_session *session, const struct gb_name *buffer);
+    void *ended_arg;
     void (*go)(struct gb_after *after); /* then, on a lane, without locks */
     void *owner;                        /* of the two functions */
     struct gb_task task;

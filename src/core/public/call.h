@@ -23,6 +23,7 @@
 #include "model/model.h"
 #include "store/store.h"
 
+struct gb_copy_source;
 struct gb_core;
 struct gb_transaction_batch;
 struct gb_turn;
@@ -70,12 +71,18 @@ struct gb_turn_ask {
     struct gb_name source; /* of a copy within the session; "": none */
     struct gb_name stream; /* "" is "default" */
     struct gb_turn *turn;  /* the result, for gb_call.turn; NULL: the call says why not */
+    /* Of a copy: gets the source's bytes as they are now or, if an earlier write of them is under way, as that leaves
+     * them. The turn borrows it. NULL: no source. */
+    struct gb_copy_source *kept;
 };
 
 /* [now] Takes the turns of calls of one session, which follow each other: other requests come before or after all of
- * them. batch is what they have in common; only compared. */
-void gb_turns_take(struct gb_core *core, const struct gb_name *session, const void *batch, struct gb_turn_ask *asks,
-                   size_t count);
+ * them, and their sources are those of one moment. */
+void gb_turns_take(struct gb_core *core, const struct gb_name *session, struct gb_turn_ask *asks, size_t count);
+
+/* [now] The turn's change is committed with others, which have the same batch; only compared. Before its call begins.
+ * NULL is accepted. */
+void gb_turn_join(struct gb_turn *turn, const void *batch);
 
 /* --- results ------------------------------------------------------------------------------------------------------ */
 

@@ -35,6 +35,9 @@ int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params,
 /* Whether the upload has begun. One that writes into the buffer's present memory, or a part of it, first waits for the
  * earlier writes of its stream. Returns 1; 0: wait for wake; -1. Before gb_upload_end. */
 int gb_upload_begun(struct gb_upload *upload, struct gb_error *err);
+/* All bytes of the payload have come, though they may not have memory yet: the upload takes its place on its stream, at
+ * gb_upload_end at the latest. Returns 0 or -1. */
+int gb_upload_arrived(struct gb_upload *upload, struct gb_error *err);
 /* Gives room for payload bytes, never beyond the payload's length. Returns 1 with room for *ret_n > 0 bytes at
  * *ret_ptr; 0: wait for wake; -1. Errors: BODY_TOO_LARGE after the payload's last byte. */
 int gb_upload_room(struct gb_upload *upload, void **ret_ptr, size_t *ret_n, struct gb_error *err);

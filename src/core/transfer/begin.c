@@ -306,12 +306,42 @@ static int plan_payload(const struct gb_upload_params *p, struct gb_upload_draft
     return p->partial ? plan_partial(p, draft, err) : plan_full(p, draft, err);
 }
 
+/* Sets after to the earlier write of the buffer on the upload's stream. Returns true if there is one. */
+static bool find_earlier_locked(struct gb_session *s, const struct gb_upload_params *p, struct gb_after *after) {
+    struct gb_core_stream *stream = s->standard;
+
+    if (atomic_load(&s->oldest_turn) == UINT64_MAX)
+        return false;
+    if (p->buffer.stream.s[0] && strcmp(p->buffer.stream.s, "default") != 0)
+        stream = gb_map_get(&s->streams, p->buffer.stream.s);
+    if (stream)
+        gb_after_find_locked(s, &p->buffer.name, stream, after);
+    return after->on;
+}
+
+/* What goes into present memory cannot begin before the earlier write has ended, nor can a part of a buffer whose size
+ * that may change. after: as found. */
+static bool waits_to_begin_locked(struct gb_session *s, const struct gb_upload_params *p,
+                                  const struct gb_after *after) {
+    const struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
+
+    if (p->in_place || (b && (b->rec.mirrored || b->rec.adopted)))
+        return true;
+    return p->partial && !(b && gb_after_chained(after) && after->on->rec.bytes == b->rec.bytes);
+}
+
 /* The conditions on a buffer that an earlier turn is about to write are decided at the commit. */
 static int check_buffer_locked(struct gb_session *s, const struct gb_upload_params *p,
                                const struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
+    struct gb_after earlier = {.on = NULL};
+    bool later = draft->chained;
 
-    if (draft->chained)
+    if (p->check.check && !p->turn) {
+        later = find_earlier_locked(s, p, &earlier);
+        (void)gb_after_leave_locked(&earlier);
+    }
+    if (later)
         return 0;
     if (gb_buffer_check_locked(&p->check, b, err) < 0)
         return -1;
@@ -521,25 +551,6 @@ static int check_quota_locked(struct gb_session *s, const struct gb_upload_param
     return r;
 }
 
-static bool keeps_memory_locked(struct gb_session *s, const struct gb_upload_params *p) {
-    const struct gb_buffer *b = gb_buffer_find_locked(s, &p->buffer.name, NULL);
-
-    return p->partial || p->in_place || (b && (b->rec.mirrored || b->rec.adopted));
-}
-
-/* Sets after to the earlier write that such an upload waits for. Returns true if there is one. */
-static bool find_earlier_locked(struct gb_session *s, const struct gb_upload_params *p, struct gb_after *after) {
-    struct gb_core_stream *stream = s->standard;
-
-    if (atomic_load(&s->oldest_turn) == UINT64_MAX || !keeps_memory_locked(s, p))
-        return false;
-    if (p->buffer.stream.s[0] && strcmp(p->buffer.stream.s, "default") != 0)
-        stream = gb_map_get(&s->streams, p->buffer.stream.s);
-    if (stream)
-        gb_after_find_locked(s, &p->buffer.name, stream, after);
-    return after->on;
-}
-
 int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params, struct gb_error *err) {
     struct gb_core_stream *stream = NULL;
     struct gb_after after = {.on = NULL};
@@ -556,7 +567,8 @@ int gb_upload_check(struct gb_core *core, const struct gb_upload_params *params,
     pthread_mutex_lock(&s->lock);
     r = gb_core_stream_use_locked(s, &params->buffer.stream, &stream, err);
     if (r == 0)
-        waits = find_earlier_locked(s, params, &after); /* what the upload sees is not known yet */
+        waits = find_earlier_locked(s, params, &after) &&
+                waits_to_begin_locked(s, params, &after); /* what the upload sees is not known yet */
     (void)gb_after_leave_locked(&after);
     if (r == 0 && !waits)
         r = gb_upload_draft_locked(s, params, &gb_upload_plain, NULL, NULL, &draft, err);
@@ -752,8 +764,10 @@ static void begin_now(struct gb_after *after) {
 }
 
 static int plan_or_wait_locked(struct gb_upload *u, const struct gb_upload_params *p, struct gb_error *err) {
-    if (!find_earlier_locked(u->t.session, p, &u->begins))
+    if (!find_earlier_locked(u->t.session, p, &u->begins) || !waits_to_begin_locked(u->t.session, p, &u->begins)) {
+        (void)gb_after_leave_locked(&u->begins);
         return plan_locked(u, p, err);
+    }
     u->unplanned = malloc(sizeof(*u->unplanned));
     if (!u->unplanned) {
         (void)gb_after_leave_locked(&u->begins);

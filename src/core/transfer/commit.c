@@ -355,7 +355,7 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     if (r == 0 && !upload->plan.open_ended && upload->filled != upload->plan.payload)
         r = gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "%llu of %llu bytes came", (unsigned long long)upload->filled,
                          (unsigned long long)upload->plan.payload);
-    if (r == 0 && upload->role->ordered)
+    if (r == 0 && upload->role->ordered && !upload->turn)
         r = gb_upload_take_turn(upload, err);
     pthread_mutex_lock(&upload->t.lock);
     if (r == 0)
@@ -608,5 +608,7 @@ bool gb_upload_cancel(struct gb_upload *u, bool act) {
     } else {
         pthread_mutex_unlock(&u->t.lock);
     }
+    if (possible && act)
+        end_turn(u, &why);
     return possible;
 }

@@ -370,8 +370,14 @@ static bool hold_upload(void *arg) {
 
 static bool cancel(void *arg, bool act) {
     struct gb_upload *u = arg;
+    struct gb_device_write *w = u->owner;
+    struct gb_error why = GB_ERROR_INIT;
     bool r = gb_upload_cancel(u, act);
 
+    if (r && act) { /* before its client learns of it */
+        gb_cancelled(&why);
+        gb_turn_end(w->turn, &why);
+    }
     gb_core_transfer_unref(&u->t);
     return r;
 }
@@ -464,6 +470,10 @@ static void take_source(struct gb_device_write *w, struct gb_copy_source *source
     source->rec.labels = NULL;
 }
 
+static int check_source(struct gb_device_write *w, const struct gb_buffer_rec *rec) {
+    return w->asked.from_check ? w->asked.from_check(w->asked.from_tag, rec, &w->error) : 0;
+}
+
 /* The source in the write's own session, as the write sees it. */
 static void hold_source_locked(struct gb_device_write *w) {
     const struct gb_after *after = &w->turn->source;
@@ -472,21 +482,23 @@ static void hold_source_locked(struct gb_device_write *w) {
 
     if (gb_after_check_locked(after, &w->error) < 0)
         return;
-    if (!gb_after_chained(after)) {
-        if (after->on)
-            gb_error_set(&w->error, GB_ERR_BUFFER_BUSY,
-                         "an earlier operation of the batch writes \"%s\" where its bytes are; put this one into a "
-                         "later batch",
-                         p->from.s);
-        else
-            (void)resolve_locked(w->session, p, &now, &now.error);
+    if (gb_after_chained(after)) {
+        if (check_source(w, &after->on->rec) < 0)
+            return;
+        gb_buffer_rec_set(&w->source_rec, &after->on->rec);
+        w->source = gb_content_ref(after->on->content);
+    } else if (after->on) {
+        gb_error_set(&w->error, GB_ERR_BUFFER_BUSY,
+                     "an earlier operation of the batch writes \"%s\" where its bytes are; put this one into a later "
+                     "batch",
+                     p->from.s);
+    } else if (p->source && p->source->resolved) {
+        if (p->source->error.code != GB_OK || check_source(w, &p->source->rec) == 0)
+            take_source(w, p->source);
+    } else {
+        (void)resolve_locked(w->session, p, &now, &now.error);
         take_source(w, &now);
-        return;
     }
-    if (p->from_check && p->from_check(p->from_tag, &after->on->rec, &w->error) < 0)
-        return;
-    gb_buffer_rec_set(&w->source_rec, &after->on->rec);
-    w->source = gb_content_ref(after->on->content);
 }
 
 static void source_reached_locked(struct gb_after *after) {
@@ -571,18 +583,26 @@ static int take_turn_locked(struct gb_device_write *w, const struct gb_name *nam
     return gb_turn_take_locked(w->session, w->turn, name, reads_here(w) ? &w->asked.from : NULL, *ret_stream, err);
 }
 
-/* Returns true if the write waits. Memory that is written in place must have no other user. */
+/* Memory that is written where it is: it must have no other user, and get no bytes that may still fail. */
+static bool is_fixed_locked(const struct gb_device_write *w) {
+    const struct gb_buffer *b = gb_buffer_find_locked(w->session, &w->params.buffer.name, NULL);
+
+    return w->asked.in_place || (b && (b->rec.mirrored || b->rec.adopted));
+}
+
+/* Returns true if the write waits. */
 static bool wait_locked(struct gb_device_write *w) {
-    bool whole = w->what == GB_DEVICE_WRITE_SYNC || w->what == GB_DEVICE_WRITE_RESERVE || w->asked.in_place;
+    bool side = w->what == GB_DEVICE_WRITE_SYNC || w->what == GB_DEVICE_WRITE_RESERVE;
+    bool fixed = is_fixed_locked(w);
     struct gb_after *after = &w->turn->after;
     struct gb_after *source = &w->turn->source;
 
     after->late = true;
-    w->waiting = waits_locked(w, after, whole ? GB_TURN_ENDED : stage_seen(w, after, false));
-    if (!reads_here(w) || (w->asked.source && !source->on))
+    w->waiting = waits_locked(w, after, side || w->asked.in_place ? GB_TURN_ENDED : stage_seen(w, after, false));
+    if (!reads_here(w))
         return w->waiting > 0;
     source->reached_locked = source_reached_locked;
-    w->waiting += waits_locked(w, source, stage_seen(w, source, true));
+    w->waiting += waits_locked(w, source, fixed ? GB_TURN_ENDED : stage_seen(w, source, true));
     return w->waiting > 0;
 }
 
@@ -653,12 +673,12 @@ static void run_write(struct gb_device_write *w) {
     gb_device_write_start(w);
 }
 
-/* A source of another session, where the stream has no order, or that the batch has found. */
+/* A source of another session, where the stream has no order. */
 static void hold_now(struct gb_core *core, struct gb_device_write *w) {
     struct gb_copy_source now = {.resolved = false};
     struct gb_device_write_params one = w->asked;
 
-    if (w->what != GB_DEVICE_WRITE_COPY || (reads_here(w) && !one.source) || (w->turn && w->turn->source.on))
+    if (w->what != GB_DEVICE_WRITE_COPY || reads_here(w))
         return;
     if (!one.source) {
         one.source = &now;

@@ -175,7 +175,8 @@ static int queue_late(struct gb_upload *u, struct gb_stream *stream, struct gb_e
 /* Ends what gb_upload_take_turn began. queued: work of the device may still run. */
 static void rest_end(struct gb_upload *u, bool queued, const struct gb_error *error) {
     if (error->code == GB_OK) {
-        gb_upload_queued(u);
+        if (!u->early_turn)
+            gb_upload_queued(u);
     } else {
         gb_upload_fail(u, error);
         if (queued) {
@@ -388,7 +389,7 @@ static bool is_queued(struct gb_upload *u) {
     pthread_mutex_lock(&u->t.lock);
     r = u->state == GB_UPLOAD_OPEN;
     pthread_mutex_unlock(&u->t.lock);
-    return r && !u->role->grow;
+    return r && !u->role->grow && !u->early_turn;
 }
 
 static bool waits_for_rest_locked(struct gb_upload *u) {
@@ -399,6 +400,24 @@ static bool waits_for_rest_locked(struct gb_upload *u) {
     after->go = rest_turned;
     after->owner = u;
     return gb_after_wait_locked(after);
+}
+
+/* Not what the turn of these needs the payload for, or its length. */
+static bool takes_turn_early(const struct gb_upload *u) {
+    if (u->turn || !u->role->ordered || u->plan.open_ended)
+        return false;
+    return !u->plan.scattered && !gb_kind_attaches(u->t.device, u->plan.kind);
+}
+
+int gb_upload_arrived(struct gb_upload *u, struct gb_error *err) {
+    bool planned;
+
+    pthread_mutex_lock(&u->t.lock); /* the plan is made under another one */
+    planned = u->state != GB_UPLOAD_PLANNED;
+    pthread_mutex_unlock(&u->t.lock);
+    if (!planned || !takes_turn_early(u))
+        return 0;
+    return gb_upload_take_turn(u, err);
 }
 
 void gb_upload_drop_turn(struct gb_upload *u, const struct gb_error *error) {
@@ -420,6 +439,7 @@ int gb_upload_take_turn(struct gb_upload *u, struct gb_error *err) {
     if (!turn)
         return gb_no_memory(err);
     turn->writes = true;
+    u->early_turn = u->filled != u->plan.payload;
     u->turn = turn;
     u->own_turn = true;
     if (u->plan.late) {

@@ -204,9 +204,10 @@ struct gb_upload {
     void *owner;               /* the role's: the group's member, the device write or the multipart upload */
     _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
 
-    struct gb_turn *turn;           /* its place on the stream. NULL: not taken (yet) */
-    bool own_turn;                  /* it is freed with the upload; else the device write has it */
-    unsigned rest;                  /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
+    struct gb_turn *turn; /* its place on the stream. NULL: not taken (yet) */
+    bool early_turn;      /* taken before the payload was on the way to its memory: later writes wait for that */
+    bool own_turn;        /* it is freed with the upload; else the device write has it */
+    unsigned rest;        /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
     struct gb_overtaken *overtaken; /* a scattered payload that is brought to other bytes (rest.c); NULL: it is not */
     struct gb_after begins; /* the earlier write that an upload into present memory waits for before it begins */
     struct gb_upload_params *unplanned; /* then: what is to be planned */
