@@ -168,7 +168,7 @@ struct gpubuf_put_params {
  * a buffer whose bytes had to be loaded from the disk first. With durability "sync" the bytes are on disk when the call
  * returns. Returns 0 or -1. Errors: SHAPE_MISMATCH, UNSUPPORTED_ARRAY, QUOTA_EXCEEDED, OUT_OF_MEMORY,
  * PRECONDITION_FAILED, BUFFER_BUSY, MAPPED, SEALED, INPUT_FAILED, CHECK_FAILED; of durable buffers STORAGE_FAILED,
- * STORAGE_UNAVAILABLE; with in_place, offset or slice NOT_LOADED and those of the load. */
+ * STORAGE_UNAVAILABLE; with in_place, offset or slice DEPENDENCY_FAILED, NOT_LOADED and those of the load. */
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
                const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 

@@ -184,6 +184,48 @@ def test_events_are_recorded_and_waited_for(cli):
     assert cli.json("streams", "show", "a", "b")[1]["name"] == "b"
 
 
+def left_fill(daemon, session, headers=None):
+    """A fill of x, which waits on the held stream a."""
+    return daemon.ask("POST", f"/v1/sessions/{session}/buffers/x/fill", {"pattern": 7, "stream": "a"},
+                      {"Prefer": "respond-async", **(headers or {})}).expect(202).json()
+
+
+@pytest.mark.parametrize("command, kind, known", [
+    ("seal", [], {"generation": 2, "sealed": True}), ("release --side all", ["--mirrored"], {"head": "uninitialized"}),
+    ("store", ["--durability", "behind"], {"stored_generation": 2}),
+    ("evict --to disk", ["--durability", "behind"], {"generation": 2, "state": "stored"}), ("verify", [], {}),
+    ("rm", [], None),
+], ids=lambda v: v if isinstance(v, str) else "")
+def test_what_is_done_with_a_buffer_waits_for_its_writes_on_the_stream(start, command, kind, known):
+    daemon = start()
+    cli = Cli(daemon.url(""))
+    cli("streams", "add", "a").expect()
+    cli("create", "x", "--bytes", 100000, *kind).expect()
+    command = [*command.split(), "x", "--stream"]
+    assert "gpubuf streams" in cli(*command, "nope").expect(NOT_FOUND).err
+    assert "--stream is too long" in cli(*command, "a" * 2000).expect(USAGE).err
+    cli("hold", "a", 500).expect()
+    filled = left_fill(daemon, "default")
+    said = cli.json(*command, "a")
+    assert daemon.ask("GET", "/v1/operations/" + filled["id"]).json()["state"] == "done"
+    if known is None:
+        assert said == ["x"] and cli.json("ls") == []
+    else:
+        assert known.items() <= (said[0] if isinstance(said, list) else said).items()
+
+
+def test_what_builds_on_a_write_that_failed_says_what_to_do(cli, daemon, session):
+    cli("streams", "add", "a").expect()
+    cli("create", "x", "--bytes", 8).expect()
+    tag = daemon.ask("HEAD", f"/v1/sessions/{session}/buffers/x/data").headers["ETag"]
+    cli("hold", "a", 3000).expect()
+    left_fill(daemon, session)
+    left_fill(daemon, session, {"If-Match": tag})
+    said = cli("cp", "x", "y", "--stream", "a").expect(FAILED).err
+    assert "If-Match" in said and "repeat the earlier command" in said, said
+    assert cli("cp", "x", "y", "--stream", "a").expect().out.startswith("y  8 B")
+
+
 def test_a_number_below_0_is_no_option(cli):
     cli("streams", "add", "a").expect()
     for number in ("-5", "-57"):

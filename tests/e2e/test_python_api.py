@@ -1,4 +1,5 @@
 """The Python client's other methods: resources, operations, the daemon's address, and that every route has a method."""
+import asyncio
 import contextlib
 import os
 import re
@@ -227,6 +228,50 @@ def test_streams_events_devices(c):
                                                                             gpubuf.StreamProtected)):
         with pytest.raises(error):
             ask()
+
+
+def test_calls_keep_the_order_of_a_stream(start):
+    """Each waits for the fill before it on the stream, and sees its bytes."""
+    with client_of(start(), "default") as c:
+        c.streams.create("a")
+        for method, kind, more, known in (
+                (c.seal, {}, {}, {"generation": 2, "sealed": True}),
+                (c.release, {"mirrored": True}, {"side": "all"}, {"head": "uninitialized"}),
+                (c.store, {"durability": "behind"}, {}, {"stored_generation": 2}),
+                (c.evict, {"durability": "behind"}, {"to": "disk"}, {"generation": 2, "state": "stored"}),
+                (c.verify, {}, {}, {}), (c.delete, {}, {}, None)):
+            c.create("x", bytes=100000, **kind)
+            with pytest.raises(gpubuf.StreamNotFound):
+                method("x", stream="nope", **more)
+            c.streams.hold("a", 500)
+            filled = c.submit(c.fill, "x", 7, stream="a")
+            said = method("x", stream="a", **more)
+            assert c.operations.get(filled["id"])["state"] == "done", method
+            assert said is True if known is None else known.items() <= said.items()
+            assert c.delete("x", missing_ok=True)
+
+        async def go():
+            async with gpubuf.AsyncClient(c) as a:
+                await a.create("x", bytes=64, mirrored=True)
+                await a.put("x", bytes(64), stream="a")
+                assert (await a.release("x", "all", stream="a"))["head"] == "uninitialized"
+                for call in (a.seal, a.store, a.evict, a.delete):
+                    with pytest.raises(gpubuf.StreamNotFound):
+                        await call("x", stream="nope")
+
+        asyncio.run(go())
+
+
+def test_what_builds_on_a_write_that_failed_raises(c):
+    c.streams.create("a")
+    tag = c.put("x", bytes(8))["etag"]
+    c.streams.hold("a", 1000)
+    for more in ({}, {"if_match": tag}):
+        c.submit(c.fill, "x", 7, stream="a", **more)
+    with pytest.raises(gpubuf.DependencyFailed, match="If-Match") as e:
+        c.copy("x", "y", stream="a")
+    assert isinstance(e.value, gpubuf.Conflict) and not e.value.retryable
+    assert c.copy("x", "y", stream="a")["bytes"] == 8 and c.get("y", raw=True) == b"\7" * 8
 
 
 def test_the_daemon_itself(c):

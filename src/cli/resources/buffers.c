@@ -58,6 +58,39 @@ static json_t *post(struct gb_cli *cli, const char *text, const char *action, js
     return NULL;
 }
 
+/* Adds "&key=value". -1 with cli->error set. */
+static int add_query(struct gb_cli *cli, char *query, const char *key, const char *value) {
+    size_t at = strlen(query);
+    size_t size = GB_CLI_QUERY - at;
+    int n = value ? snprintf(query + at, size, "&%s=", key) : 0;
+
+    if (!value || (n > 0 && (size_t)n < size && gpubuf_escape(value, query + at + n, size - (size_t)n) == 0))
+        return 0;
+    return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s is too long", key);
+}
+
+/* A request that has --stream in its query and not in its body, which may be NULL. */
+static json_t *request_on(struct gb_cli *cli, const char *method, const char *text, const char *action, json_t *body) {
+    const struct gb_cli_options *o = &cli->options;
+    char behind[GB_CLI_QUERY];
+    char target[GB_CLI_PATH];
+    json_t *answer = NULL;
+    int n = snprintf(behind, sizeof(behind), "%s", action);
+
+    if (add_query(cli, behind, "when", o->when_unmapped ? "unmapped" : NULL) < 0 ||
+        add_query(cli, behind, "stream", o->stream) < 0 || (body && gb_cli_settings(cli, body) < 0))
+        goto out;
+    if (behind[n] == '&')
+        behind[n] = '?';
+    json_object_del(body, "stream");
+    if (gb_cli_buffer_target(cli, text, behind, target) == 0)
+        answer = gb_cli_request(cli, method, target, json_incref(body));
+
+out:
+    json_decref(body);
+    return answer;
+}
+
 static bool is_durable(json_t *buffer) {
     const char *word = gb_cli_text(buffer, "durability"); /* "": of an older daemon */
 
@@ -139,17 +172,6 @@ static json_t *listed(struct gb_cli *cli, const char *pattern, const char *query
         else
             json_array_remove(items, i);
     return items;
-}
-
-/* Adds "&key=value". -1 with cli->error set. */
-static int add_query(struct gb_cli *cli, char *query, const char *key, const char *value) {
-    size_t at = strlen(query);
-    size_t size = GB_CLI_QUERY - at;
-    int n = value ? snprintf(query + at, size, "&%s=", key) : 0;
-
-    if (!value || (n > 0 && (size_t)n < size && gpubuf_escape(value, query + at + n, size - (size_t)n) == 0))
-        return 0;
-    return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s is too long", key);
 }
 
 /* The options that pick and order, as the daemon takes them; *ret_labels, the caller's, are all labels. */
@@ -310,11 +332,8 @@ static void put_going(const char *name) {
 
 /* arg: the array of those that went. */
 static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
-    char target[GB_CLI_PATH];
-    json_t *answer = NULL;
+    json_t *answer = request_on(cli, "DELETE", text, "", NULL);
 
-    if (gb_cli_buffer_target(cli, text, cli->options.when_unmapped ? "?when=unmapped" : "", target) == 0)
-        answer = gb_cli_request(cli, "DELETE", target, NULL);
     if (!answer)
         return gb_cli_failed(cli);
     json_array_append_new(arg, json_string(text));
@@ -385,7 +404,7 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
 
 int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
-    return gb_cli_show_buffer(cli, post(cli, argv[0], "/seal", json_object()));
+    return gb_cli_show_buffer(cli, request_on(cli, "POST", argv[0], "/seal", json_object()));
 }
 
 int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {
@@ -406,24 +425,14 @@ int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {
 
 int gb_cli_run_release(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
-    return gb_cli_show_buffer(cli, post(cli, argv[0], "/release", json_pack("{s:s}", "side", "host")));
+    return gb_cli_show_buffer(cli, request_on(cli, "POST", argv[0], "/release", json_pack("{s:s}", "side", "host")));
 }
 
 int gb_cli_run_verify(struct gb_cli *cli, int argc, char **argv) {
-    char target[GB_CLI_PATH];
-    json_t *answer;
-    bool differ;
+    json_t *answer = request_on(cli, "POST", argv[0], "/verify", json_object());
+    bool differ = answer && json_is_false(json_object_get(answer, "match")); /* null: with nothing to compare it */
 
     (void)argc;
-    if (gb_cli_buffer_target(cli, argv[0], "/verify", target) < 0)
-        return gb_cli_failed(cli);
-    if (cli->options.stream) {
-        strcat(target, "?stream=");
-        if (gpubuf_escape(cli->options.stream, target + strlen(target), GB_CLI_PATH - strlen(target)) < 0)
-            return gb_cli_refused(cli, GB_CLI_USAGE, "--stream is too long");
-    }
-    answer = gb_cli_request(cli, "POST", target, json_object());
-    differ = answer && json_is_false(json_object_get(answer, "match")); /* null: with nothing to compare it */
     if (!differ || cli->options.json) {
         int r = gb_cli_show(cli, answer, NULL, 0);
 
@@ -524,7 +533,7 @@ static int end_each(struct gb_cli *cli, json_t *answers, int status) {
 
 /* arg: the array of the answers, as of load_one. */
 static int store_one(struct gb_cli *cli, const char *text, void *arg) {
-    json_t *answer = post(cli, text, "/store", json_object());
+    json_t *answer = request_on(cli, "POST", text, "/store", json_object());
     char size[24];
 
     if (!answer)
@@ -583,7 +592,7 @@ static void put_evicted(const char *text, json_t *buffer) {
 }
 
 static int evict_one(struct gb_cli *cli, const char *text, void *arg) {
-    json_t *answer = post(cli, text, "/evict", json_object());
+    json_t *answer = request_on(cli, "POST", text, "/evict", json_object());
 
     if (!answer)
         return gb_cli_failed(cli);

@@ -330,19 +330,21 @@ static bool waits_to_begin_locked(struct gb_session *s, const struct gb_upload_p
     return p->partial && !(b && gb_after_chained(after) && after->on->rec.bytes == b->rec.bytes);
 }
 
-/* The conditions on a buffer that an earlier turn is about to write are decided at the commit. */
+/* What is asked of a buffer that an earlier turn is about to write is decided at the commit. */
 static int check_buffer_locked(struct gb_session *s, const struct gb_upload_params *p,
                                const struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
     struct gb_after earlier = {.on = NULL};
     bool later = draft->chained;
 
-    if (p->check.check && !p->turn) {
+    if ((p->check.check || (b && b->in_place)) && !p->turn) {
         later = find_earlier_locked(s, p, &earlier);
         (void)gb_after_leave_locked(&earlier);
     }
     if (later)
         return 0;
+    if (b && b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
     if (gb_buffer_check_locked(&p->check, b, err) < 0)
         return -1;
     return b ? 0 : gb_copies_check_name_locked(s, p->buffer.name.s, err);
@@ -363,8 +365,6 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
         return -1;
     if (check_buffer_locked(s, p, draft, err) < 0)
         return -1;
-    if (b && b->in_place)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
     r = role->plan ? role->plan(s, owner, p, draft, err) : plan_payload(p, draft, err);
     if (r < 0 || check_sides(p, draft, err) < 0 || (draft->merge && gb_buffer_want_locked(s, b, err) < 0))
         return -1;

@@ -265,7 +265,7 @@ class Client(Names):
             out: receive into this array, which must have the dtype and shape of the result. It may be on a GPU.
             raw: return bytes instead of an array, for types that numpy lacks if ml_dtypes is not installed.
             offset, length: only these bytes; needs raw.
-            stream: read after the queued work of this stream.
+            stream: the stream whose order the download keeps.
             if_match: download only if this is the content's etag, as ``put`` returned it (else PreconditionFailed).
             progress: called with the bytes received and the total; an exception of it ends the download.
             connections: fetch more than 32 MiB in parts of one generation over this many connections at a time. A
@@ -393,13 +393,13 @@ class Client(Names):
                      durability=durability, spill=spill, resident=resident)
         return cast(Buffer, self._tagged("PATCH", self._below("buffers", name), None, body, conditions(if_match)))
 
-    def delete(self, name: str, *, when: Optional[str] = None, if_match: Optional[str] = None,
-               missing_ok: bool = False) -> bool:
-        """Removes a buffer. Raises Mapped while another process maps it. With when="unmapped" the name is removed at
-        once, the memory is freed at the last unmap, and the result is False. missing_ok: a buffer that does not exist
-        is no error."""
+    def delete(self, name: str, *, when: Optional[str] = None, stream: Optional[str] = None,
+               if_match: Optional[str] = None, missing_ok: bool = False) -> bool:
+        """Removes a buffer, after earlier writes of it on the stream. Raises Mapped while another process maps it. With
+        when="unmapped" the name is removed at once, the memory is freed at the last unmap, and the result is False.
+        missing_ok: a buffer that does not exist is no error."""
         try:
-            answer, _ = self._json("DELETE", self._below("buffers", name), given(when=when),
+            answer, _ = self._json("DELETE", self._below("buffers", name), given(when=when, stream=stream),
                                    headers=conditions(if_match))
         except BufferNotFound:
             if not missing_ok:
@@ -455,7 +455,7 @@ class Client(Names):
             pattern = hex(pattern)
         body = {"pattern": pattern, "width": 1 if width is None else width,
                 **given(offset=offset, bytes=bytes, stream=stream, side=side,
-in_place=True if in_place else None)}
+                        in_place=True if in_place else None)}
         return self._write(name, "fill", body, if_match, wait)
 
     def sync(self, name: str, to: str = "device", *, stream: Optional[str] = None,
@@ -472,30 +472,33 @@ in_place=True if in_place else None)}
         body = given(bytes=nbytes, side=side, elements=elements, dtype=given_name(dtype), stream=stream)
         return self._write(name, "reserve", body, None, wait)
 
-    def release(self, name: str, side: str) -> Buffer:
+    def release(self, name: str, side: str, *, stream: Optional[str] = None) -> Buffer:
         """Frees the memory of one side of a mirrored buffer: host, device or all."""
-        return self._write(name, "release", {"side": side}, None, None)
+        return self._write(name, "release", {"side": side}, None, None, stream=stream)
 
-    def seal(self, name: str) -> Buffer:
+    def seal(self, name: str, *, stream: Optional[str] = None) -> Buffer:
         """Makes the content immutable for ever; deletion remains possible."""
-        return self._write(name, "seal", {}, None, None)
+        return self._write(name, "seal", {}, None, None, stream=stream)
 
-    def store(self, name: str) -> Stored:
+    def store(self, name: str, *, stream: Optional[str] = None) -> Stored:
         """Writes the bytes of a durable buffer to the daemon's disk, if they are not there yet."""
-        return cast(Stored, self._post(self._below("buffers", name, "store"), {}, patience=LOAD_S))
+        return cast(Stored, self._post(self._below("buffers", name, "store"), {}, given(stream=stream),
+                                       patience=LOAD_S))
 
     def load(self, name: str) -> Buffer:
         """Brings the bytes of a buffer from the daemon's disk into memory, if they are not there yet. Reads and writes
         do that themselves; the first one after a start waits for it. The call waits as long as the load takes."""
         return self._load(name)
 
-    def evict(self, name: str, *, to: Optional[str] = None, if_match: Optional[str] = None) -> Buffer:
+    def evict(self, name: str, *, to: Optional[str] = None, stream: Optional[str] = None,
+              if_match: Optional[str] = None) -> Buffer:
         """Takes the bytes of a buffer out of memory. to: "disk", or "host" for the host's memory, from where they come
         back faster; by default where the buffer's spill says, else to the disk. Bytes of a durable buffer that are not
         on disk yet are stored first. Other bytes end with the daemon's process; of these, buffers of at most 64 KiB
         stay in memory."""
         path = self._below("buffers", name, "evict")
-        return cast(Buffer, self._tagged("POST", path, None, given(to=to), conditions(if_match), LOAD_S))
+        return cast(Buffer, self._tagged("POST", path, given(stream=stream), given(to=to), conditions(if_match),
+                                         LOAD_S))
 
     @contextmanager
     def awake(self, prefix: Optional[str] = None) -> Iterator["Client"]:
@@ -520,9 +523,9 @@ in_place=True if in_place else None)}
                 continue
 
     def _write(self, name: str, action: str, body: Mapping[str, Any], if_match: Optional[str], wait: Optional[float],
-               patience: float = 0) -> Buffer:
+               patience: float = 0, stream: Optional[str] = None) -> Buffer:
         path = self._below("buffers", name, action)
-        return cast(Buffer, self._tagged("POST", path, None, body, conditions(if_match, wait=wait),
+        return cast(Buffer, self._tagged("POST", path, given(stream=stream), body, conditions(if_match, wait=wait),
                                          patience or wait or 0))
 
     def verify(self, name: str, *, digest: Optional[Mapping[str, str]] = None,
@@ -630,7 +633,8 @@ in_place=True if in_place else None)}
     def batch(self, operations: Sequence[Mapping[str, Any]], *, atomic: bool = False, stream: Optional[str] = None,
               wait: Optional[float] = None) -> BatchReply:
         """Many small actions in one request: ``{"op": "create"|"delete"|"copy"|"fill"|"sync"|"release", "buffer": name,
-        ...}``. atomic: all or none. The error of a failed action is in its place of ``results`` and not raised."""
+        ...}``. Each sees what those before it will have written. atomic: all or none. The error of a failed action is
+        in its place of ``results`` and not raised."""
         if not isinstance(operations, SequenceType) or not all(isinstance(o, MappingType) for o in operations):
             raise BadType(f"operations are a list of dicts, not {operations!r}")
         body = {"operations": [_values.named(o) for o in operations], **given(atomic=True if atomic else None,

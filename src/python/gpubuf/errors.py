@@ -29,6 +29,7 @@ __all__ = [
     "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
     "NodeAlive", "NotHere", "OwnerUncertain", "Superseded", "SourceUnreachable", "SourceRefused", "SourceChanged",
     "SourceNotPermitted", "SessionMoving", "SocketLost", "CopiesRemain", "TenantNotFound", "TenantQuotaExceeded",
+    "DependencyFailed",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -332,3 +333,4 @@ class TenantNotFound(NotFound, code="tenant_not_found", status=404): """No such 
 class TenantQuotaExceeded(NoMemory, code="tenant_quota_exceeded", status=507): """The tenant's quota is exceeded"""
 class SocketLost(Unavailable, code="socket_lost", status=503, retryable=True):
     """Clients cannot reach a socket of the daemon"""
+class DependencyFailed(Conflict, code="dependency_failed", status=409): """An earlier request on the stream failed"""
