@@ -228,6 +228,7 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
     bool writes = item->what == GB_BATCH_COPY || item->what == GB_BATCH_FILL;
     bool fixed = alone || !writes || has_fixed_memory(batch, &item->name);
     bool clash = gb_map_get(&w->fixed, item->name.s) || (from && gb_map_get(&w->fixed, from->s)) ||
+                 (fixed && from && gb_map_get(&w->written, from->s)) ||
                  (fixed && item->what != GB_BATCH_DELETE &&
                   (gb_map_get(&w->written, item->name.s) || gb_map_get(&w->read, item->name.s)));
 

@@ -631,7 +631,8 @@ static int conclude(struct sink *s, const struct gb_http_request *request, struc
         return gb_upload_request_cut(&s->plan, s->form, s->head_used, err);
     if (s->stage == STAGE_ENDED)
         return 1;
-    if (s->payload + s->spill - s->spilled == s->plan.params.bytes && gb_upload_arrived(s->upload, err) < 0)
+    if ((s->plan.params.open_ended || s->payload + s->spill - s->spilled == s->plan.params.bytes) &&
+        gb_upload_arrived(s->upload, err) < 0)
         return -1;
     r = push_spill(s, err);
     if (r > 0)

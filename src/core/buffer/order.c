@@ -28,15 +28,16 @@ static void reach(struct gb_after *a) {
     a->reached_locked = NULL;
 }
 
-/* A turn of the same batch is not committed before the request itself has joined it. */
 static bool reached(const struct gb_after *a) {
     const struct gb_turn *on = a->on;
 
     if (!on)
         return true;
+    if (a->batch && a->batch == on->batch) /* it is committed with the request itself, which looks at it */
+        return on->stage >= GB_TURN_QUEUED;
     if (on->stage < a->until)
         return false;
-    return !a->sees || on->chains || (a->batch && a->batch == on->batch);
+    return !a->sees || on->chains;
 }
 
 /* Those that wait for this stage of the turn. */

@@ -645,7 +645,7 @@ static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_uploa
     plan->base_generation = b->rec.generation;
 }
 
-static int plan_locked(struct gb_upload *u, const struct gb_upload_params *params, struct gb_error *err) {
+int gb_upload_plan_locked(struct gb_upload *u, const struct gb_upload_params *params, struct gb_error *err) {
     struct gb_upload_plan *plan = gb_upload_plan_of(u);
     struct gb_upload_draft draft;
 
@@ -658,10 +658,11 @@ static int plan_locked(struct gb_upload *u, const struct gb_upload_params *param
     u->segments.until = draft.bytes;
     plan->direct = !draft.by_device && gb_kind_direct_in(u->t.device, draft.kind);
     u->chained = draft.chained;
-    u->turn = params->turn;
     u->crc = draft.crc32c;
-    if (u->turn)
+    if (params->turn) {
+        u->turn = params->turn;
         gb_upload_promise_locked(u, draft.buffer);
+    }
     gb_write_through_begin_locked(u, &draft);
     return 0;
 }
@@ -709,7 +710,7 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
     if (!u)
         return NULL;
     pthread_mutex_lock(&u->t.session->lock);
-    r = plan_locked(u, params, err);
+    r = gb_upload_plan_locked(u, params, err);
     pthread_mutex_unlock(&u->t.session->lock);
     if (r == 0)
         return u;
@@ -742,47 +743,11 @@ void gb_upload_start(struct gb_upload *u, _Atomic uint64_t *running) {
     gb_upload_run(u, running);
 }
 
-/* --- beginning after earlier writes ------------------------------------------------------------------------------- */
-
-/* An upload that writes into present memory, or a part, begins when the earlier writes of its stream have ended. */
-
-static void begin_now(struct gb_after *after) {
-    struct gb_upload *u = after->owner;
-    struct gb_error err = GB_ERROR_INIT;
-    int r;
-
-    pthread_mutex_lock(&u->t.session->lock);
-    r = gb_after_check_locked(after, &err);
-    if (r == 0)
-        r = plan_locked(u, u->unplanned, &err);
-    pthread_mutex_unlock(&u->t.session->lock);
-    if (r == 0)
-        gb_upload_start(u, &u->t.core->uploads_running);
-    else
-        gb_upload_fail(u, &err);
-    gb_core_transfer_unref(&u->t);
-}
-
 static int plan_or_wait_locked(struct gb_upload *u, const struct gb_upload_params *p, struct gb_error *err) {
-    if (!find_earlier_locked(u->t.session, p, &u->begins) || !waits_to_begin_locked(u->t.session, p, &u->begins)) {
-        (void)gb_after_leave_locked(&u->begins);
-        return plan_locked(u, p, err);
-    }
-    u->unplanned = malloc(sizeof(*u->unplanned));
-    if (!u->unplanned) {
-        (void)gb_after_leave_locked(&u->begins);
-        return gb_no_memory(err);
-    }
-    *u->unplanned = *p;
-    u->unplanned->session = u->t.session;
-    u->unplanned->buffer.labels = u->plan.buffer.labels;
-    u->begins.until = GB_TURN_ENDED;
-    u->begins.late = true;
-    u->begins.go = begin_now;
-    u->begins.owner = u;
-    gb_core_transfer_ref(&u->t);
-    (void)gb_after_wait_locked(&u->begins);
-    return 0;
+    if (find_earlier_locked(u->t.session, p, &u->begins) && waits_to_begin_locked(u->t.session, p, &u->begins))
+        return gb_upload_wait_to_begin_locked(u, p, err);
+    (void)gb_after_leave_locked(&u->begins);
+    return gb_upload_plan_locked(u, p, err);
 }
 
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,

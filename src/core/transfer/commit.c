@@ -355,8 +355,10 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
     if (r == 0 && !upload->plan.open_ended && upload->filled != upload->plan.payload)
         r = gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "%llu of %llu bytes came", (unsigned long long)upload->filled,
                          (unsigned long long)upload->plan.payload);
-    if (r == 0 && upload->role->ordered && !upload->turn)
-        r = gb_upload_take_turn(upload, err);
+    if (r == 0 && upload->role->ordered)
+        r = gb_upload_arrived(upload, err);
+    if (r == 0)
+        gb_upload_payload_queued(upload);
     pthread_mutex_lock(&upload->t.lock);
     if (r == 0)
         r = gb_upload_alive_locked(upload, err);
@@ -587,6 +589,7 @@ void gb_upload_free(struct gb_upload *upload) {
     gb_core_transfer_close(&upload->t);
     if (upload->unplanned)
         gb_upload_stay(upload);
+    gb_upload_rest_never(upload);
     (void)gb_upload_watch_rest(upload, NULL);
     gb_upload_drop_slot(upload);
     atomic_store(&upload->alloc.cancelled, true);

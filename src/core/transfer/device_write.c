@@ -81,7 +81,7 @@ static int plan_existing(struct gb_device_write *w, const struct gb_upload_param
 
     if (!draft->sync && gb_guard_check_unsealed_locked(b, err) < 0)
         return -1;
-    if (w->turn->after.on && !draft->chained)
+    if (w->turn->after.on && (!draft->chained || w->fixed))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY,
                             "an earlier operation of the batch writes \"%s\" where its bytes are; put this one into a "
                             "later batch",
@@ -482,7 +482,7 @@ static void hold_source_locked(struct gb_device_write *w) {
 
     if (gb_after_check_locked(after, &w->error) < 0)
         return;
-    if (gb_after_chained(after)) {
+    if (gb_after_chained(after) && !w->fixed) {
         if (check_source(w, &after->on->rec) < 0)
             return;
         gb_buffer_rec_set(&w->source_rec, &after->on->rec);
@@ -593,16 +593,16 @@ static bool is_fixed_locked(const struct gb_device_write *w) {
 /* Returns true if the write waits. */
 static bool wait_locked(struct gb_device_write *w) {
     bool side = w->what == GB_DEVICE_WRITE_SYNC || w->what == GB_DEVICE_WRITE_RESERVE;
-    bool fixed = is_fixed_locked(w);
     struct gb_after *after = &w->turn->after;
     struct gb_after *source = &w->turn->source;
 
+    w->fixed = is_fixed_locked(w);
     after->late = true;
     w->waiting = waits_locked(w, after, side || w->asked.in_place ? GB_TURN_ENDED : stage_seen(w, after, false));
     if (!reads_here(w))
         return w->waiting > 0;
     source->reached_locked = source_reached_locked;
-    w->waiting += waits_locked(w, source, fixed ? GB_TURN_ENDED : stage_seen(w, source, true));
+    w->waiting += waits_locked(w, source, w->fixed ? GB_TURN_ENDED : stage_seen(w, source, true));
     return w->waiting > 0;
 }
 

@@ -172,11 +172,28 @@ static int queue_late(struct gb_upload *u, struct gb_stream *stream, struct gb_e
     return gb_upload_watch(u, u->usable, rest_done, u, err);
 }
 
-/* Ends what gb_upload_take_turn began. queued: work of the device may still run. */
+/* The copy of the other bytes is to come: the commit waits for it. */
+static void hold(struct gb_upload *u) {
+    gb_core_transfer_ref(&u->t);
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_pend_locked(u);
+    u->rest |= GB_REST_HELD;
+    pthread_mutex_unlock(&u->t.lock);
+}
+
+/* error: NULL if the other bytes are there, or need not be. */
+static void unhold(struct gb_upload *u, const struct gb_error *error) {
+    pthread_mutex_lock(&u->t.lock);
+    u->rest &= ~GB_REST_HELD;
+    gb_upload_pended_locked(u, error);
+    gb_upload_unlock_advance(u);
+    gb_core_transfer_unref(&u->t);
+}
+
+/* Ends what hold() began. queued: work of the device may still run. */
 static void rest_end(struct gb_upload *u, bool queued, const struct gb_error *error) {
     if (error->code == GB_OK) {
-        if (!u->early_turn)
-            gb_upload_queued(u);
+        gb_upload_queued(u);
     } else {
         gb_upload_fail(u, error);
         if (queued) {
@@ -184,10 +201,7 @@ static void rest_end(struct gb_upload *u, bool queued, const struct gb_error *er
             gb_upload_finish_after_error(u, gb_core_transfer_part(&u->t));
         }
     }
-    pthread_mutex_lock(&u->t.lock);
-    gb_upload_pended_locked(u, NULL);
-    gb_upload_unlock_advance(u);
-    gb_core_transfer_unref(&u->t);
+    unhold(u, NULL);
 }
 
 /* --- a payload that was overtaken --------------------------------------------------------------------------------- */
@@ -363,17 +377,53 @@ static void rest(struct gb_task *task) {
     rest_end(u, r == 0, &err);
 }
 
+static void give_up(struct gb_upload *u) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_cancelled(&why);
+    unhold(u, &why);
+}
+
 void gb_upload_rest_part(struct gb_upload *u, unsigned part) {
-    bool all;
+    const unsigned all = GB_REST_MEMORY | GB_REST_TURN | GB_REST_PAYLOAD | GB_REST_HELD;
+    bool runs;
+    bool drops;
 
     pthread_mutex_lock(&u->t.lock);
     u->rest |= part;
-    all = u->rest == (GB_REST_MEMORY | GB_REST_TURN);
+    runs = (u->rest & (all | GB_REST_NEVER)) == all;
+    drops = (u->rest & GB_REST_NEVER) && (u->rest & GB_REST_HELD) && part == GB_REST_TURN;
+    if (runs || drops)
+        u->rest &= ~GB_REST_HELD;
     pthread_mutex_unlock(&u->t.lock);
-    if (!all)
+    if (runs) {
+        u->task.run = rest;
+        gb_lane_post(&u->t.device->lane, &u->task);
+    } else if (drops) {
+        give_up(u);
+    }
+}
+
+void gb_upload_rest_never(struct gb_upload *u) {
+    bool waited;
+    bool drops;
+
+    pthread_mutex_lock(&u->t.lock);
+    u->rest |= GB_REST_NEVER;
+    drops = u->rest & GB_REST_HELD;
+    pthread_mutex_unlock(&u->t.lock);
+    if (!drops || !u->own_turn)
         return;
-    u->task.run = rest;
-    gb_lane_post(&u->t.device->lane, &u->task);
+    pthread_mutex_lock(&u->t.session->lock);
+    waited = gb_after_leave_locked(&u->turn->after);
+    pthread_mutex_unlock(&u->t.session->lock);
+    pthread_mutex_lock(&u->t.lock);
+    drops = (u->rest & GB_REST_HELD) && (waited || (u->rest & GB_REST_TURN));
+    if (drops)
+        u->rest &= ~GB_REST_HELD;
+    pthread_mutex_unlock(&u->t.lock);
+    if (drops)
+        give_up(u);
 }
 
 static void rest_turned(struct gb_after *after) {
@@ -381,16 +431,6 @@ static void rest_turned(struct gb_after *after) {
 }
 
 /* --- the turn ----------------------------------------------------------------------------------------------------- */
-
-/* The bytes of a payload that has its memory are on the way to it, in the order of the stream. */
-static bool is_queued(struct gb_upload *u) {
-    bool r;
-
-    pthread_mutex_lock(&u->t.lock);
-    r = u->state == GB_UPLOAD_OPEN;
-    pthread_mutex_unlock(&u->t.lock);
-    return r && !u->role->grow && !u->early_turn;
-}
 
 static bool waits_for_rest_locked(struct gb_upload *u) {
     struct gb_after *after = &u->turn->after;
@@ -400,24 +440,6 @@ static bool waits_for_rest_locked(struct gb_upload *u) {
     after->go = rest_turned;
     after->owner = u;
     return gb_after_wait_locked(after);
-}
-
-/* Not what the turn of these needs the payload for, or its length. */
-static bool takes_turn_early(const struct gb_upload *u) {
-    if (u->turn || !u->role->ordered || u->plan.open_ended)
-        return false;
-    return !u->plan.scattered && !gb_kind_attaches(u->t.device, u->plan.kind);
-}
-
-int gb_upload_arrived(struct gb_upload *u, struct gb_error *err) {
-    bool planned;
-
-    pthread_mutex_lock(&u->t.lock); /* the plan is made under another one */
-    planned = u->state != GB_UPLOAD_PLANNED;
-    pthread_mutex_unlock(&u->t.lock);
-    if (!planned || !takes_turn_early(u))
-        return 0;
-    return gb_upload_take_turn(u, err);
 }
 
 void gb_upload_drop_turn(struct gb_upload *u, const struct gb_error *error) {
@@ -433,33 +455,103 @@ int gb_upload_take_turn(struct gb_upload *u, struct gb_error *err) {
     struct gb_session *s = u->t.session;
     struct gb_turn *turn = gb_turn_new();
     bool waits = false;
-    struct gb_buffer seen;
+    bool late;
     int r;
 
     if (!turn)
         return gb_no_memory(err);
     turn->writes = true;
-    u->early_turn = u->filled != u->plan.payload;
+    hold(u);
+    pthread_mutex_lock(&s->lock);
     u->turn = turn;
     u->own_turn = true;
-    if (u->plan.late) {
-        gb_core_transfer_ref(&u->t); /* until rest() has run */
-        pthread_mutex_lock(&u->t.lock);
-        gb_upload_pend_locked(u);
-        pthread_mutex_unlock(&u->t.lock);
-    }
-    pthread_mutex_lock(&s->lock);
     r = gb_turn_take_locked(s, turn, &u->plan.buffer.name, NULL, u->t.stream, err);
-    if (r == 0 && u->plan.late)
+    late = r == 0 && u->plan.late; /* one that is not planned yet: begin_now asks again */
+    if (late)
         waits = waits_for_rest_locked(u);
-    else if (r == 0 && is_queued(u) && (!turn->after.on || gb_after_chained(&turn->after))) {
-        gb_upload_promise_locked(u, gb_after_see_locked(s, &u->plan.buffer.name, &turn->after, &seen, NULL));
-        gb_turn_stage_locked(turn, GB_TURN_QUEUED);
-    }
     pthread_mutex_unlock(&s->lock);
-    if (u->plan.late && !waits)
+    if (!late)
+        unhold(u, NULL);
+    else if (!waits)
         gb_upload_rest_part(u, GB_REST_TURN);
     return r;
+}
+
+int gb_upload_arrived(struct gb_upload *u, struct gb_error *err) {
+    return u->turn || !u->role->ordered ? 0 : gb_upload_take_turn(u, err);
+}
+
+void gb_upload_payload_queued(struct gb_upload *u) {
+    struct gb_session *s = u->t.session;
+    struct gb_buffer seen;
+    bool open;
+
+    if (u->plan.late) {
+        gb_upload_rest_part(u, GB_REST_PAYLOAD);
+        return;
+    }
+    pthread_mutex_lock(&u->t.lock);
+    open = u->state == GB_UPLOAD_OPEN && !u->role->grow;
+    pthread_mutex_unlock(&u->t.lock);
+    if (!open || !u->own_turn)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (!u->turn->after.on || gb_after_chained(&u->turn->after)) {
+        gb_upload_promise_locked(u, gb_after_see_locked(s, &u->plan.buffer.name, &u->turn->after, &seen, NULL));
+        gb_turn_stage_locked(u->turn, GB_TURN_QUEUED);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* --- beginning after earlier writes ------------------------------------------------------------------------------- */
+
+/* An upload that writes into present memory, or a part whose buffer may change its size, begins when the earlier writes
+ * of its stream have ended. Its payload may have come by then, and its turn be taken. */
+static void begin_now(struct gb_after *after) {
+    struct gb_upload *u = after->owner;
+    struct gb_error err = GB_ERROR_INIT;
+    bool waits = false;
+    bool late = false;
+    int r;
+
+    hold(u);
+    pthread_mutex_lock(&u->t.session->lock);
+    r = gb_after_check_locked(after, &err);
+    if (r == 0)
+        r = gb_upload_plan_locked(u, u->unplanned, &err);
+    late = r == 0 && u->plan.late && u->turn;
+    if (late)
+        waits = waits_for_rest_locked(u);
+    pthread_mutex_unlock(&u->t.session->lock);
+    if (r == 0)
+        gb_upload_start(u, &u->t.core->uploads_running);
+    else
+        gb_upload_fail(u, &err);
+    if (!late)
+        unhold(u, NULL);
+    else if (!waits)
+        gb_upload_rest_part(u, GB_REST_TURN);
+    gb_core_transfer_unref(&u->t);
+}
+
+int gb_upload_wait_to_begin_locked(struct gb_upload *u, const struct gb_upload_params *p, struct gb_error *err) {
+    u->unplanned = malloc(sizeof(*u->unplanned));
+    if (!u->unplanned)
+        gb_no_memory(err);
+    if (!u->unplanned || gb_core_stream_use_locked(u->t.session, &p->buffer.stream, &u->t.stream, err) < 0) {
+        (void)gb_after_leave_locked(&u->begins);
+        return -1;
+    }
+    *u->unplanned = *p;
+    u->unplanned->session = u->t.session;
+    u->unplanned->buffer.labels = u->plan.buffer.labels;
+    u->begins.until = GB_TURN_ENDED;
+    u->begins.late = true;
+    u->begins.go = begin_now;
+    u->begins.owner = u;
+    gb_core_transfer_ref(&u->t);
+    (void)gb_after_wait_locked(&u->begins);
+    return 0;
 }
 
 void gb_upload_stay(struct gb_upload *u) {

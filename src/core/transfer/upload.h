@@ -204,10 +204,9 @@ struct gb_upload {
     void *owner;               /* the role's: the group's member, the device write or the multipart upload */
     _Atomic uint64_t *running; /* the core's count of running uploads that includes this one; NULL: not counted */
 
-    struct gb_turn *turn; /* its place on the stream. NULL: not taken (yet) */
-    bool early_turn;      /* taken before the payload was on the way to its memory: later writes wait for that */
-    bool own_turn;        /* it is freed with the upload; else the device write has it */
-    unsigned rest;        /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
+    struct gb_turn *turn;           /* its place on the stream. NULL: not taken (yet) */
+    bool own_turn;                  /* it is freed with the upload; else the device write has it */
+    unsigned rest;                  /* the transfer's lock: what the copy of the other bytes waits for (begin.c) */
     struct gb_overtaken *overtaken; /* a scattered payload that is brought to other bytes (rest.c); NULL: it is not */
     struct gb_after begins; /* the earlier write that an upload into present memory waits for before it begins */
     struct gb_upload_params *unplanned; /* then: what is to be planned */
@@ -386,15 +385,27 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
                                  const struct gb_upload_role *role, void *owner, struct gb_error *err);
 /* --- the turn, and the other bytes (rest.c) ----------------------------------------------------------------------- */
 
-/* What the late copy of the other bytes waits for. */
+/* What the late copy of the other bytes waits for, and whether it does. */
 #define GB_REST_MEMORY 1u
 #define GB_REST_TURN 2u
+#define GB_REST_PAYLOAD 4u
+#define GB_REST_HELD 8u   /* a reference and the commit wait for it */
+#define GB_REST_NEVER 16u /* the upload is being freed */
 /* That is there. [any thread] */
 void gb_upload_rest_part(struct gb_upload *upload, unsigned part);
 /* Queues the bytes outside the payload: from the base, or zeros. On the lane. Returns 0 or -1. */
 int gb_upload_queue_rest(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
 /* The work is queued: later writes of the stream may build on the bytes. */
 void gb_upload_queued(struct gb_upload *upload);
+/* The payload is on the way to its memory: later writes may build on it. Before the step to ENDED. */
+void gb_upload_payload_queued(struct gb_upload *upload);
+/* The caller frees the upload: a copy that has not begun never will. */
+void gb_upload_rest_never(struct gb_upload *upload);
+/* Makes the upload begin when begins, which was found, has ended. Returns 0 or -1. The session's lock is held. */
+int gb_upload_wait_to_begin_locked(struct gb_upload *upload, const struct gb_upload_params *params,
+                                   struct gb_error *err);
+/* begin.c: plans it and reserves what it needs. The session's lock is held. Returns 0 or -1. */
+int gb_upload_plan_locked(struct gb_upload *upload, const struct gb_upload_params *params, struct gb_error *err);
 /* Frees what rest.c holds, at the end of the upload. */
 void gb_upload_rest_done(struct gb_upload *upload);
 /* Queued work may still run. Keeps a reference, which it takes over, until the stream has finished that work. */
@@ -426,7 +437,8 @@ struct gb_device_write {
     struct gb_upload_params params;             /* check is the write's until an upload has it */
     enum gb_side side;                          /* SYNC, RESERVE */
     void (*run)(struct gb_device_write *write); /* when its turn has come */
-    bool waited;                                /* for that */
+    bool fixed;                                 /* it may write memory where it is */
+    bool waited;                                /* for its turn */
     unsigned waiting;                           /* earlier turns that are waited for; the session's lock */
     struct gb_task task;
     struct gb_upload *upload;
