@@ -20,8 +20,7 @@ MIRRORED, PINNED, LARGE = "m", "p", "l"
 IN_PLACE_BUSY = "buffer_busy"
 FOREVER = float("inf")
 # What the daemon does not hold yet, each a word that leaves something out of the programs.
-SKIP = os.environ.get("GB_ORDER_SKIP", "inplacecopy asyncput waves busyput putcond cancel early "
-                      "batchbusy").split()
+SKIP = os.environ.get("GB_ORDER_SKIP", "").split()
 
 
 @dataclass

@@ -331,13 +331,13 @@ static bool waits_to_begin_locked(struct gb_session *s, const struct gb_upload_p
 }
 
 /* What is asked of a buffer that an earlier turn is about to write is decided at the commit. */
-static int check_buffer_locked(struct gb_session *s, const struct gb_upload_params *p,
+static int check_buffer_locked(struct gb_session *s, const struct gb_upload_params *p, const struct gb_turn *turn,
                                const struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
     struct gb_after earlier = {.on = NULL};
     bool later = draft->chained;
 
-    if ((p->check.check || (b && b->in_place)) && !p->turn) {
+    if ((p->check.check || (b && b->in_place)) && !turn) {
         later = find_earlier_locked(s, p, &earlier);
         (void)gb_after_leave_locked(&earlier);
     }
@@ -363,7 +363,7 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     draft->mirrored = b ? b->rec.mirrored : p->buffer.mirrored && !p->partial;
     if ((role->upkeep ? gb_session_alive(s, err) : gb_session_changeable_locked(s, err)) < 0)
         return -1;
-    if (check_buffer_locked(s, p, draft, err) < 0)
+    if (check_buffer_locked(s, p, turn, draft, err) < 0)
         return -1;
     r = role->plan ? role->plan(s, owner, p, draft, err) : plan_payload(p, draft, err);
     if (r < 0 || check_sides(p, draft, err) < 0 || (draft->merge && gb_buffer_want_locked(s, b, err) < 0))
@@ -650,7 +650,8 @@ int gb_upload_plan_locked(struct gb_upload *u, const struct gb_upload_params *pa
     struct gb_upload_draft draft;
 
     if (gb_core_stream_use_locked(u->t.session, &params->buffer.stream, &u->t.stream, err) < 0 ||
-        gb_upload_draft_locked(u->t.session, params, u->role, u->owner, params->turn, &draft, err) < 0 ||
+        gb_upload_draft_locked(u->t.session, params, u->role, u->owner, u->turn ? u->turn : params->turn, &draft, err) <
+            0 ||
         reserve_locked(u, &params->buffer.name, &draft, err) < 0)
         return -1;
     u->t.device = u->content->device;

@@ -113,7 +113,7 @@ struct gb_overtaken {
     struct gb_upload *upload;
     struct gb_content *base;    /* the other bytes */
     struct gb_content *payload; /* the memory that has the payload */
-    void *slot;                 /* of the slots, or allocated */
+    void *slot;                 /* NULL: the CPU reaches the memory */
     size_t slot_bytes;
     struct gb_slot_waiter waiter;
     struct gb_ev *end;
@@ -209,6 +209,24 @@ static void rest_end(struct gb_upload *u, bool queued, const struct gb_error *er
 #define OVERTAKEN_BOXES 64 /* looked at in one go */
 #define OVERTAKEN_BYTES (1u << 20)
 
+/* Memory that the CPU reaches takes no boxes: row by row. */
+static int move_rows(struct gb_overtaken *o, const struct gb_box *box, uint64_t offset, struct gb_stream *stream,
+                     struct gb_error *err) {
+    enum gb_copy_way way;
+    uint64_t i;
+    uint64_t j;
+
+    for (i = 0; i < box->planes; i++) {
+        for (j = 0; j < box->rows; j++) {
+            uint64_t at = offset + i * box->plane + j * box->pitch;
+
+            if (gb_content_move(o->upload->content, at, o->payload, at, box->width, stream, &way, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
 /* Queues one box from the old memory to the new. */
 static int move_box(struct gb_overtaken *o, const struct gb_box *box, uint64_t offset, struct gb_stream *stream,
                     struct gb_error *err) {
@@ -234,7 +252,7 @@ static int move_upwards(struct gb_overtaken *o, const struct gb_view *memory, st
         gb_view_cut(memory, done, memory->bytes - done, OVERTAKEN_BOXES, &cut);
         for (i = 0; i < cut.boxes; i++) {
             gb_cut_box(&cut, i, &offset, &packed);
-            if (move_box(o, &cut.box, offset, stream, err) < 0)
+            if ((o->slot ? move_box : move_rows)(o, &cut.box, offset, stream, err) < 0)
                 return -1;
         }
     }
@@ -260,10 +278,8 @@ static int move_payload(struct gb_overtaken *o, struct gb_stream *stream, struct
 }
 
 static void drop_slot(struct gb_overtaken *o) {
-    if (o->slot && o->upload->t.core->slots.ready)
+    if (o->slot)
         gb_slots_give(&o->upload->t.core->slots, o->slot);
-    else
-        free(o->slot);
     o->slot = NULL;
 }
 
@@ -314,15 +330,13 @@ static void move(struct gb_overtaken *o) {
     struct gb_slots *slots = &u->t.core->slots;
     struct gb_error err = GB_ERROR_INIT;
 
-    o->slot_bytes = slots->ready ? slots->slot_bytes : OVERTAKEN_BYTES;
+    o->slot_bytes = OVERTAKEN_BYTES;
     o->waiter.granted = slot_granted;
-    o->slot = slots->ready ? gb_slots_take(slots, &o->waiter) : malloc(OVERTAKEN_BYTES);
-    if (!o->slot && slots->ready)
-        return;
-    if (!o->slot) {
-        gb_no_memory(&err);
-        rest_end(u, false, &err);
-        return;
+    if (!u->plan.direct) {
+        o->slot_bytes = slots->slot_bytes;
+        o->slot = gb_slots_take(slots, &o->waiter);
+        if (!o->slot)
+            return;
     }
     (void)queue_moves(o, &err);
     rest_end(u, true, &err);
