@@ -439,8 +439,8 @@ class Interpreter:
         codes = self.refusals(op, state)
         more = ({"dependency_failed"} if self.may_depend_on_failure(op) else set()) | (
             {IN_PLACE_BUSY} if self.may_be_busy(op) else set())
-        if "putcond" in SKIP and op.what == "put" and self.last_write(op.buffer, op):
-            more.add("buffer_not_found")
+        if op.what == "put" and not op.whole and self.last_write(op.buffer, op):
+            more.add("buffer_not_found")  # it is to be made by a request that was not queued when the header came
         op.failed = op.status >= 400
         if op.cancelled:
             assert op.code == "cancelled", op

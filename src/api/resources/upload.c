@@ -193,7 +193,9 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     params->session = gb_session_use(gb_api_of(request)->core, &params->buffer.session, err);
     if (!params->session)
         return -1;
-    if (gb_buffer_get_in(params->session, &params->buffer.name, &rec, &absent) < 0) {
+    if (gb_query_name(request, "stream", &params->buffer.stream, err) < 0)
+        return -1;
+    if (gb_buffer_see_in(params->session, &params->buffer.name, &params->buffer.stream, &rec, &absent) < 0) {
         if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
             return 0;
         *err = absent;

@@ -391,6 +391,28 @@ int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb
     return b ? 0 : -1;
 }
 
+int gb_buffer_see_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
+                     struct gb_buffer_rec *ret, struct gb_error *err) {
+    struct gb_after after = {.on = NULL};
+    struct gb_core_stream *st = NULL;
+    struct gb_buffer seen;
+    struct gb_buffer *b;
+
+    if (atomic_load(&s->oldest_turn) == UINT64_MAX)
+        return gb_buffer_get_in(s, name, ret, err);
+    ret->labels = NULL;
+    pthread_mutex_lock(&s->lock);
+    if (gb_core_stream_use_locked(s, stream, &st, NULL) == 0)
+        gb_after_find_locked(s, name, st, &after);
+    b = gb_session_alive(s, err) < 0 ? NULL : gb_after_see_locked(s, name, &after, &seen, err);
+    if (b)
+        gb_buffer_copy_locked(b, ret);
+    (void)gb_after_leave_locked(&after);
+    pthread_mutex_unlock(&s->lock);
+    gb_core_stream_unuse(st);
+    return b ? 0 : -1;
+}
+
 int gb_buffer_get(struct gb_core *core, const struct gb_locator *at, struct gb_buffer_rec *ret, struct gb_error *err) {
     struct gb_session *s = gb_session_use(core, &at->session, err);
     int r = s ? gb_buffer_get_in(s, &at->name, ret, err) : -1;
