@@ -86,15 +86,24 @@ static int refuses_to_allocate(const struct native *n, int device, char *why) {
     return 0;
 }
 
-/* An imported pool counts the pointers that this process imported. */
+/* The bytes that an imported pool has in use: those that this process imported. A driver may refuse to count them, as
+ * 580 does on an H200. Returns 1; 0 if it refuses; -1. */
+static int used_bytes(const struct native *n, uint64_t *ret, char *why) {
+    cudaError_t rc = cudaMemPoolGetAttribute(n->pool, cudaMemPoolAttrUsedMemCurrent, ret);
+
+    if (rc == cudaErrorInvalidValue) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return rc == cudaSuccess ? 1 : failed(rc, "cudaMemPoolGetAttribute", why);
+}
+
 static int counts_imports(const struct native *n, uint64_t before, char *why) {
     uint64_t used = 0;
-    cudaError_t rc = cudaMemPoolGetAttribute(n->pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    int r = used_bytes(n, &used, why);
 
-    if (rc != cudaSuccess)
-        return failed(rc, "cudaMemPoolGetAttribute", why);
-    if (used > before)
-        return 0;
+    if (r <= 0 || used > before)
+        return r < 0 ? -1 : 0;
     snprintf(why, 200, "an imported pool counts %llu used bytes before and %llu after an import",
              (unsigned long long)before, (unsigned long long)used);
     return -1;
@@ -119,9 +128,8 @@ static int map_pool(const struct import_request *request, int fd, struct import_
         return failed(rc, "cudaMemPoolSetAccess", why);
     if (refuses_to_allocate(n, request->export.device, why) < 0)
         return -1;
-    rc = cudaMemPoolGetAttribute(n->pool, cudaMemPoolAttrUsedMemCurrent, &before);
-    if (rc != cudaSuccess)
-        return failed(rc, "cudaMemPoolGetAttribute", why);
+    if (used_bytes(n, &before, why) < 0)
+        return -1;
     memcpy(&data, request->export.handle, sizeof(data));
     rc = cudaMemPoolImportPointer(&view->base, n->pool, &data);
     return rc == cudaSuccess ? counts_imports(n, before, why) : failed(rc, "cudaMemPoolImportPointer", why);

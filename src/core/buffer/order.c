@@ -60,6 +60,11 @@ bool gb_after_wait_locked(struct gb_after *a) {
     return a->waits;
 }
 
+void gb_after_done(struct gb_after *a) {
+    free(a->why);
+    a->why = NULL;
+}
+
 bool gb_after_leave_locked(struct gb_after *a) {
     bool waited = a->waits;
 
@@ -121,6 +126,7 @@ int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const str
     t->number = ++session->last_turn;
     t->stage = GB_TURN_ACCEPTED;
     relate(session, &t->after, latest(b, stream));
+    t->related = t->after.on || t->source.on;
     TAILQ_INSERT_TAIL(&b->turns, t, at_buffer);
     TAILQ_INSERT_TAIL(&session->turns, t, in_session);
     note_oldest_locked(session);
@@ -134,13 +140,24 @@ void gb_turn_stage_locked(struct gb_turn *t, enum gb_turn_stage stage) {
     wake_locked(t);
 }
 
-void gb_turn_promise_locked(struct gb_turn *t, const struct gb_buffer_rec *rec, struct gb_content *content,
-                            struct gb_core_stream *stream) {
-    gb_buffer_rec_set(&t->rec, rec);
+void gb_turn_chain_locked(struct gb_turn *t, struct gb_content *content, struct gb_core_stream *stream,
+                          void (*tell_locked)(struct gb_turn *turn, struct gb_buffer_rec *ret), void *teller) {
+    if (gb_after_chained(&t->after)) /* so that a long chain is never asked at once */
+        (void)gb_turn_rec_locked(t->after.on);
     t->content = content;
-    t->pool = rec->kind == GB_KIND_DEVICE ? content->pool->name : NULL;
     t->stream_name = stream->name_text;
+    t->tell_locked = tell_locked;
+    t->teller = teller;
     t->chains = true;
+}
+
+const struct gb_buffer_rec *gb_turn_rec_locked(struct gb_turn *t) {
+    if (t->rec)
+        return t->rec;
+    t->rec = calloc(1, sizeof(*t->rec));
+    if (t->rec)
+        t->tell_locked(t, t->rec);
+    return t->rec;
 }
 
 /* --- the end of a turn -------------------------------------------------------------------------------------------- */
@@ -149,9 +166,11 @@ void gb_turn_promise_locked(struct gb_turn *t, const struct gb_buffer_rec *rec, 
 static bool pass_on(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
     struct gb_turn *before = error ? t->after.on : NULL;
 
-    a->failed = a->failed || (error && t->writes);
-    if (a->failed && error)
-        a->error = *error;
+    if (error && t->writes) {
+        a->failed = true;
+        if (!a->why && (a->why = malloc(sizeof(*a->why))))
+            *a->why = *error;
+    }
     if (!before)
         return false;
     a->on = before;
@@ -201,12 +220,13 @@ void gb_turn_end_locked(struct gb_turn *t, const struct gb_error *error) {
     t->stage = GB_TURN_ENDED;
     t->chains = false;
     t->buffer = NULL;
+    atomic_store(&t->ended, true);
 }
 
 void gb_turn_end(struct gb_turn *t, const struct gb_error *error) {
     struct gb_buffer *b;
 
-    if (!t || !t->session)
+    if (!t || !t->session || atomic_load(&t->ended))
         return;
     pthread_mutex_lock(&t->session->lock);
     b = t->buffer;
@@ -216,27 +236,44 @@ void gb_turn_end(struct gb_turn *t, const struct gb_error *error) {
     pthread_mutex_unlock(&t->session->lock);
 }
 
-void gb_turn_free(struct gb_turn *t) {
-    struct gb_error given_up = GB_ERROR_INIT;
+/* What waits for the last use of the memory, which was now. late changes no more once the turn has ended. */
+static void leave_all(struct gb_turn *t) {
     struct gb_after *a;
 
+    if (!t->related && LIST_EMPTY(&t->late))
+        return;
+    pthread_mutex_lock(&t->session->lock);
+    gb_after_leave_locked(&t->after);
+    gb_after_leave_locked(&t->source);
+    while ((a = LIST_FIRST(&t->late))) {
+        LIST_REMOVE(a, link);
+        a->waits = false;
+        post_go(a);
+    }
+    pthread_mutex_unlock(&t->session->lock);
+}
+
+static void give_up(struct gb_turn *t) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    gb_cancelled(&why);
+    gb_turn_end(t, &why);
+}
+
+void gb_turn_free(struct gb_turn *t) {
     if (!t)
         return;
     if (t->session) {
-        gb_cancelled(&given_up);
-        gb_turn_end(t, &given_up);
-        pthread_mutex_lock(&t->session->lock);
-        gb_after_leave_locked(&t->after);
-        gb_after_leave_locked(&t->source);
-        while ((a = LIST_FIRST(&t->late))) {
-            LIST_REMOVE(a, link);
-            a->waits = false;
-            post_go(a);
-        }
-        pthread_mutex_unlock(&t->session->lock);
+        if (!atomic_load(&t->ended))
+            give_up(t);
+        leave_all(t);
         gb_session_unref(t->session);
     }
-    gb_buffer_rec_done(&t->rec);
+    gb_after_done(&t->after);
+    gb_after_done(&t->source);
+    if (t->rec)
+        gb_buffer_rec_done(t->rec);
+    free(t->rec);
     free(t);
 }
 
@@ -281,29 +318,35 @@ bool gb_after_chained(const struct gb_after *a) {
 
 struct gb_buffer *gb_after_see_locked(struct gb_session *session, const struct gb_name *name, const struct gb_after *a,
                                       struct gb_buffer *seen, struct gb_error *err) {
-    const struct gb_turn *t;
+    const struct gb_buffer_rec *rec;
+    struct gb_content *c;
 
     if (!a || !gb_after_chained(a))
         return gb_buffer_find_locked(session, name, err);
-    t = a->on;
-    *seen = *t->buffer;
-    gb_buffer_as(seen, &t->rec, t->pool, t->stream_name, t->content);
+    rec = gb_turn_rec_locked(a->on);
+    if (!rec) {
+        gb_no_memory(err);
+        return NULL;
+    }
+    c = a->on->content;
+    *seen = *a->on->buffer;
+    gb_buffer_as(seen, rec, c->kind == GB_KIND_DEVICE ? c->pool->name : NULL, a->on->stream_name, c);
     return seen;
 }
 
 int gb_after_check_locked(const struct gb_after *a, struct gb_error *err) {
-    const struct gb_error *why = a->failed                                  ? &a->error
-                                 : a->on && a->on->writes && a->on->refused ? &a->on->error
-                                                                            : NULL;
+    bool refused = a->on && a->on->writes && a->on->refused;
+    const struct gb_error *why = a->failed ? a->why : refused ? a->on->error : NULL;
 
-    if (!why)
+    if (!a->failed && !refused)
         return 0;
     return gb_error_set(err, GB_ERR_DEPENDENCY_FAILED,
-                        "an earlier request on the stream was to write these bytes and failed: %.200s", why->detail);
+                        "an earlier request on the stream was to write these bytes and failed: %.200s",
+                        why ? why->detail : "the daemon has no memory left");
 }
 
 bool gb_after_left_locked(const struct gb_after *a, const struct gb_buffer *b) {
     if (a->on)
-        return b->id == a->on->rec.id && b->rec.generation == a->on->rec.generation;
+        return b->id == a->on->id && b->rec.generation == a->on->generation;
     return b->id == a->id && b->rec.generation == a->generation;
 }

@@ -37,9 +37,9 @@ struct gb_after {
     struct gb_turn *on; /* NULL: none, or it has ended */
     LIST_ENTRY(gb_after) link;
     struct gb_core *core;
-    bool failed;           /* it was to write bytes, and has ended with error */
-    struct gb_error error; /* why */
-    int64_t id;            /* of the buffer, and of its generation, when the turn was committed */
+    bool failed;          /* it was to write bytes, and has ended with error */
+    struct gb_error *why; /* its error, owned; NULL: memory was exhausted */
+    int64_t id;           /* of the buffer, and of its generation, when the turn was committed */
     int64_t generation;
 
     /* While it waits: */
@@ -67,17 +67,23 @@ struct gb_turn {
     int64_t stream; /* the stream's id */
     uint64_t number;
     enum gb_turn_stage stage;
-    bool writes;           /* bytes; if it fails, later requests that build on them fail, too */
-    const void *batch;     /* the batch that commits it with others; only compared; NULL: none */
-    bool refused;          /* by its transaction, which has not ended */
-    struct gb_error error; /* why */
+    bool writes;                  /* bytes; if it fails, later requests that build on them fail, too */
+    const void *batch;            /* the batch that commits it with others; only compared; NULL: none */
+    bool related;                 /* it was to follow another one */
+    bool refused;                 /* by its transaction, which has not ended */
+    const struct gb_error *error; /* why; the transaction's */
+    int64_t id;                   /* of the buffer, and of its generation, once the transaction is valid */
+    int64_t generation;
+    atomic_bool ended;
 
     /* What later requests see from QUEUED on, if chains is set. Else they wait for the commit. */
     bool chains;
-    struct gb_buffer_rec rec;   /* holds a reference to its labels */
     struct gb_content *content; /* borrowed until the turn has ended */
-    struct gb_text *pool;       /* its name and that of the stream; borrowed, as content */
     struct gb_text *stream_name;
+    /* Writes what the buffer's record will be, when a later request asks for it first. */
+    void (*tell_locked)(struct gb_turn *turn, struct gb_buffer_rec *ret);
+    void *teller;
+    struct gb_buffer_rec *rec; /* NULL: no request has asked */
 
     struct gb_after_list afters; /* of later requests */
     struct gb_after_list late;   /* of those that wait for its last use of the memory */
@@ -104,9 +110,12 @@ struct gb_turn *gb_call_take_turn(struct gb_call *call);
 /* The turn is further. Stages only rise. */
 void gb_turn_stage_locked(struct gb_turn *turn, enum gb_turn_stage stage);
 
-/* What later requests see. Copies rec, which holds names, and takes a reference to its labels. */
-void gb_turn_promise_locked(struct gb_turn *turn, const struct gb_buffer_rec *rec, struct gb_content *content,
-                            struct gb_core_stream *stream);
+/* Later requests may build on content, which is to be the buffer's. tell_locked as above. */
+void gb_turn_chain_locked(struct gb_turn *turn, struct gb_content *content, struct gb_core_stream *stream,
+                          void (*tell_locked)(struct gb_turn *turn, struct gb_buffer_rec *ret), void *teller);
+
+/* What the buffer's record will be, of a turn that chains. NULL if memory is exhausted. */
+const struct gb_buffer_rec *gb_turn_rec_locked(struct gb_turn *turn);
 
 /* The turn was committed (error NULL) or has failed, and leaves the line. A turn that has ended already is accepted. */
 void gb_turn_end_locked(struct gb_turn *turn, const struct gb_error *error);
@@ -121,6 +130,9 @@ void gb_after_find_locked(struct gb_session *session, const struct gb_name *buff
 /* Returns true if the request has to wait: go follows. False: after it has been reached, and reached_locked was called.
  * The caller has set sees, late, until, reached_locked, go and owner. */
 bool gb_after_wait_locked(struct gb_after *after);
+
+/* Frees what the relation holds, when it has been left or its turn has ended. */
+void gb_after_done(struct gb_after *after);
 
 /* Ends the relation. Returns true if it waited, so that go does not run. */
 bool gb_after_leave_locked(struct gb_after *after);

@@ -247,9 +247,9 @@ static void note_turn_locked(struct gb_transaction *c, int r) {
     if (!c->turn)
         return;
     c->turn->refused = r < 0;
-    c->turn->error = c->error;
-    c->turn->rec.id = c->rec.id;
-    c->turn->rec.generation = c->rec.generation;
+    c->turn->error = &c->error;
+    c->turn->id = c->rec.id;
+    c->turn->generation = c->rec.generation;
 }
 
 static int validate_all(struct gb_transaction *c) {
@@ -792,31 +792,6 @@ static void run(struct gb_transaction *list) {
     }
 }
 
-static void start(struct gb_transaction *transaction) {
-    struct gb_session *session = transaction->session;
-    struct gb_buffer *b;
-    bool mine = false;
-
-    if (gb_transaction_batch_put(transaction))
-        return;
-
-    pthread_mutex_lock(&session->lock);
-    b = gb_buffer_place_locked(session, &transaction->name);
-    transaction->buffer = b;
-    if (b)
-        mine = gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
-    else
-        gb_no_memory(&transaction->error);
-    if (b && transaction->turn)
-        gb_turn_stage_locked(transaction->turn, GB_TURN_COMMITTING);
-    pthread_mutex_unlock(&session->lock);
-    /* A transaction that waits in line may have run and ended by now. */
-    if (mine)
-        run(transaction);
-    else if (!b)
-        transaction->end(transaction);
-}
-
 /* --- the order of transactions ------------------------------------------------------------------------------------ */
 
 static void start_again(struct gb_after *after) {
@@ -836,19 +811,56 @@ static bool waits_locked(struct gb_transaction *c, struct gb_after *after, enum 
     return gb_after_wait_locked(after);
 }
 
-void gb_transaction_start(struct gb_transaction *transaction) {
-    struct gb_turn *turn = transaction->turn;
-    bool waits = false;
+/* Returns true if the transaction waits for an earlier one, and is started again then. */
+static bool turn_waits_locked(struct gb_transaction *c) {
+    struct gb_turn *turn = c->turn;
 
-    if (turn) {
-        pthread_mutex_lock(&transaction->session->lock);
-        gb_turn_stage_locked(turn, GB_TURN_READY);
-        waits = waits_locked(transaction, &turn->after, GB_TURN_COMMITTING, start_again) ||
-                waits_locked(transaction, &turn->source, GB_TURN_ENDED, start_again);
-        pthread_mutex_unlock(&transaction->session->lock);
+    if (!turn)
+        return false;
+    gb_turn_stage_locked(turn, GB_TURN_READY);
+    return waits_locked(c, &turn->after, GB_TURN_COMMITTING, start_again) ||
+           waits_locked(c, &turn->source, GB_TURN_ENDED, start_again);
+}
+
+/* One that joins a batch gets the fifo lock with the others. */
+static bool joins_batch(struct gb_transaction *c) {
+    bool waits;
+
+    if (!c->call || !c->call->batch)
+        return false;
+    pthread_mutex_lock(&c->session->lock);
+    waits = turn_waits_locked(c);
+    pthread_mutex_unlock(&c->session->lock);
+    return waits || gb_transaction_batch_put(c);
+}
+
+void gb_transaction_start(struct gb_transaction *transaction) {
+    struct gb_session *session = transaction->session;
+    struct gb_buffer *b = NULL;
+    bool mine = false;
+    bool waits;
+
+    if (joins_batch(transaction))
+        return;
+
+    pthread_mutex_lock(&session->lock);
+    waits = turn_waits_locked(transaction);
+    if (!waits) {
+        b = gb_buffer_place_locked(session, &transaction->name);
+        transaction->buffer = b;
+        if (b)
+            mine = gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
+        else
+            gb_no_memory(&transaction->error);
+        if (b && transaction->turn)
+            gb_turn_stage_locked(transaction->turn, GB_TURN_COMMITTING);
     }
-    if (!waits)
-        start(transaction);
+    pthread_mutex_unlock(&session->lock);
+    /* A transaction that waits in line may have run and ended by now. */
+    if (mine)
+        run(transaction);
+    else if (!waits && !b)
+        transaction->end(transaction);
 }
 
 void gb_transaction_done(struct gb_transaction *transaction) {

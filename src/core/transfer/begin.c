@@ -319,6 +319,12 @@ static bool find_earlier_locked(struct gb_session *s, const struct gb_upload_par
     return after->on;
 }
 
+static uint64_t seen_bytes(const struct gb_after *after) {
+    const struct gb_buffer_rec *rec = gb_turn_rec_locked(after->on);
+
+    return rec ? rec->bytes : UINT64_MAX;
+}
+
 /* What goes into present memory cannot begin before the earlier write has ended, nor can a part of a buffer whose size
  * that may change. after: as found. */
 static bool waits_to_begin_locked(struct gb_session *s, const struct gb_upload_params *p,
@@ -327,7 +333,7 @@ static bool waits_to_begin_locked(struct gb_session *s, const struct gb_upload_p
 
     if (p->in_place || (b && (b->rec.mirrored || b->rec.adopted)))
         return true;
-    return p->partial && !(b && gb_after_chained(after) && after->on->rec.bytes == b->rec.bytes);
+    return p->partial && !(b && gb_after_chained(after) && seen_bytes(after) == b->rec.bytes);
 }
 
 /* What is asked of a buffer that an earlier turn is about to write is decided at the commit. */
@@ -662,7 +668,7 @@ int gb_upload_plan_locked(struct gb_upload *u, const struct gb_upload_params *pa
     u->crc = draft.crc32c;
     if (params->turn) {
         u->turn = params->turn;
-        gb_upload_promise_locked(u, draft.buffer);
+        gb_upload_chain_locked(u);
     }
     gb_write_through_begin_locked(u, &draft);
     return 0;

@@ -104,19 +104,22 @@ static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     rec->updated_at_us = gb_wall_us();
 }
 
-void gb_upload_promise_locked(struct gb_upload *u, const struct gb_buffer *seen) {
-    struct gb_buffer_rec rec = {.labels = NULL};
+static void tell_locked(struct gb_turn *turn, struct gb_buffer_rec *ret) {
+    struct gb_upload *u = turn->teller;
+    struct gb_buffer seen;
+    const struct gb_buffer *b = gb_after_see_locked(u->t.session, &u->plan.buffer.name, &turn->after, &seen, NULL);
 
-    if (u->plan.placed || u->plan.mirrored || !u->content || u->content->owner)
-        return;
-    if (seen)
-        gb_buffer_copy_locked(seen, &rec);
+    if (b)
+        gb_buffer_copy_locked(b, ret);
     else
-        new_record(u, &rec);
-    describe(u, &rec);
-    rec.run = u->t.core->run;
-    gb_turn_promise_locked(u->turn, &rec, u->content, u->t.stream);
-    gb_buffer_rec_done(&rec);
+        new_record(u, ret);
+    describe(u, ret);
+    ret->run = u->t.core->run;
+}
+
+void gb_upload_chain_locked(struct gb_upload *u) {
+    if (!u->plan.placed && !u->plan.mirrored && u->content && !u->content->owner)
+        gb_turn_chain_locked(u->turn, u->content, u->t.stream, tell_locked, u);
 }
 
 static int lost(const struct gb_buffer *b, struct gb_error *err) {
@@ -280,15 +283,13 @@ static void *take_kept(struct gb_upload *u) {
     return kept;
 }
 
-/* What the upload sees may be known only now. */
-static void promise(struct gb_upload *u) {
+/* The memory of one that grew is known only now. */
+static void chain(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
-    struct gb_after *after = &u->turn->after;
-    struct gb_buffer seen;
 
     pthread_mutex_lock(&s->lock);
-    if (!after->on || gb_after_chained(after))
-        gb_upload_promise_locked(u, gb_after_see_locked(s, &u->plan.buffer.name, after, &seen, NULL));
+    if (!u->turn->after.on || gb_after_chained(&u->turn->after))
+        gb_upload_chain_locked(u);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -298,8 +299,8 @@ bool gb_upload_ready(struct gb_upload *u, const struct gb_error *error,
         fail(u, error);
         return false;
     }
-    if (u->own_turn && !u->turn->chains)
-        promise(u);
+    if (u->own_turn && u->role->grow)
+        chain(u);
     gb_transaction_done(&u->transaction);
     u->transaction = (struct gb_transaction){.session = u->t.session,
                                              .name = u->plan.buffer.name,
@@ -356,9 +357,7 @@ int gb_upload_end(struct gb_upload *upload, struct gb_error *err) {
         r = gb_error_set(err, GB_ERR_INCOMPLETE_BODY, "%llu of %llu bytes came", (unsigned long long)upload->filled,
                          (unsigned long long)upload->plan.payload);
     if (r == 0 && upload->role->ordered)
-        r = gb_upload_arrived(upload, err);
-    if (r == 0)
-        gb_upload_payload_queued(upload);
+        r = gb_upload_take_turn(upload, true, err);
     pthread_mutex_lock(&upload->t.lock);
     if (r == 0)
         r = gb_upload_alive_locked(upload, err);
@@ -465,12 +464,9 @@ void gb_upload_stop_running(struct gb_upload *u) {
 
 void gb_upload_dispose(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
-    struct gb_error why = u->t.error;
 
-    if (why.code == GB_OK)
-        gb_cancelled(&why);
-    if (u->own_turn)
-        gb_turn_end(u->turn, &why);
+    if (u->own_turn && u->state != GB_UPLOAD_DONE)
+        end_turn(u, u->t.error.code == GB_OK ? NULL : &u->t.error);
     gb_tee_free(u->disk.tee);
     free(u->disk.kept);
     gb_content_drop_later(u->content); /* this may be a backend's thread */
@@ -492,6 +488,7 @@ void gb_upload_dispose(struct gb_upload *u) {
     gb_core_transfer_done(&u->t);
     gb_transaction_done(&u->transaction);
     gb_text_unref(u->plan.buffer.labels);
+    gb_after_done(&u->begins);
     free(u->unplanned);
     free(u->scratch);
     free(u);

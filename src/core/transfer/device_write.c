@@ -483,9 +483,13 @@ static void hold_source_locked(struct gb_device_write *w) {
     if (gb_after_check_locked(after, &w->error) < 0)
         return;
     if (gb_after_chained(after) && !w->fixed) {
-        if (check_source(w, &after->on->rec) < 0)
+        const struct gb_buffer_rec *rec = gb_turn_rec_locked(after->on);
+
+        if (!rec)
+            gb_no_memory(&w->error);
+        if (!rec || check_source(w, rec) < 0)
             return;
-        gb_buffer_rec_set(&w->source_rec, &after->on->rec);
+        gb_buffer_rec_set(&w->source_rec, rec);
         w->source = gb_content_ref(after->on->content);
     } else if (after->on) {
         gb_error_set(&w->error, GB_ERR_BUFFER_BUSY,

@@ -433,6 +433,7 @@ static void destroy(struct gb_core_transfer *t) {
     gb_host_block_unref(d->block);
     if (d->behind)
         gb_event_pool_give(&t->device->events, d->behind);
+    gb_after_done(&d->after);
     gb_core_transfer_done(t);
     gb_buffer_rec_done(&d->rec);
     free(d->scratch);

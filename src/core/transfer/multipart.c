@@ -462,7 +462,7 @@ static void commit(struct gb_upload *u, const struct gb_error *error) {
     if (error)
         err = *error;
     else
-        (void)gb_upload_take_turn(u, &err);
+        (void)gb_upload_take_turn(u, true, &err);
     if (gb_upload_ready(u, err.code == GB_OK ? NULL : &err, commit_end))
         gb_transaction_start(&u->transaction);
 }

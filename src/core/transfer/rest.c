@@ -156,7 +156,7 @@ static int hold_base_locked(struct gb_upload *u, struct gb_error *err) {
         u->base = gb_content_ref(b->content);
     plan->base_id = b->id;
     plan->base_generation = b->rec.generation;
-    gb_upload_promise_locked(u, b);
+    gb_upload_chain_locked(u);
     return 0;
 }
 
@@ -465,56 +465,52 @@ void gb_upload_drop_turn(struct gb_upload *u, const struct gb_error *error) {
     u->turn = NULL;
 }
 
-int gb_upload_take_turn(struct gb_upload *u, struct gb_error *err) {
-    struct gb_session *s = u->t.session;
-    struct gb_turn *turn = gb_turn_new();
-    bool waits = false;
-    bool late;
-    int r;
-
-    if (!turn)
-        return gb_no_memory(err);
-    turn->writes = true;
-    hold(u);
-    pthread_mutex_lock(&s->lock);
-    u->turn = turn;
+static int take(struct gb_upload *u, struct gb_error *err) {
+    u->turn = gb_turn_new();
     u->own_turn = true;
-    r = gb_turn_take_locked(s, turn, &u->plan.buffer.name, NULL, u->t.stream, err);
-    late = r == 0 && u->plan.late; /* one that is not planned yet: begin_now asks again */
-    if (late)
-        waits = waits_for_rest_locked(u);
+    if (!u->turn)
+        return gb_no_memory(err);
+    u->turn->writes = true;
+    return gb_turn_take_locked(u->t.session, u->turn, &u->plan.buffer.name, NULL, u->t.stream, err);
+}
+
+/* complete: the payload is on the way to its memory, and later writes may build on it. */
+int gb_upload_take_turn(struct gb_upload *u, bool complete, struct gb_error *err) {
+    bool holds = !u->turn && (u->plan.late || u->unplanned);
+    struct gb_session *s = u->t.session;
+    bool waits = false;
+    bool late = false;
+    bool chains;
+    int r = 0;
+
+    pthread_mutex_lock(&u->t.lock);
+    chains = complete && !u->role->grow && u->state == GB_UPLOAD_OPEN && !u->plan.late;
+    pthread_mutex_unlock(&u->t.lock);
+    if (holds)
+        hold(u);
+    pthread_mutex_lock(&s->lock);
+    if (!u->turn) {
+        r = take(u, err);
+        late = r == 0 && u->plan.late; /* one that is not planned yet: begin_now asks again */
+        if (late)
+            waits = waits_for_rest_locked(u);
+    }
+    if (r == 0 && chains && (!u->turn->after.on || gb_after_chained(&u->turn->after))) {
+        gb_upload_chain_locked(u);
+        gb_turn_stage_locked(u->turn, GB_TURN_QUEUED);
+    }
     pthread_mutex_unlock(&s->lock);
-    if (!late)
+    if (holds && !late)
         unhold(u, NULL);
-    else if (!waits)
+    else if (late && !waits)
         gb_upload_rest_part(u, GB_REST_TURN);
+    if (r == 0 && complete && u->plan.late)
+        gb_upload_rest_part(u, GB_REST_PAYLOAD);
     return r;
 }
 
 int gb_upload_arrived(struct gb_upload *u, struct gb_error *err) {
-    return u->turn || !u->role->ordered ? 0 : gb_upload_take_turn(u, err);
-}
-
-void gb_upload_payload_queued(struct gb_upload *u) {
-    struct gb_session *s = u->t.session;
-    struct gb_buffer seen;
-    bool open;
-
-    if (u->plan.late) {
-        gb_upload_rest_part(u, GB_REST_PAYLOAD);
-        return;
-    }
-    pthread_mutex_lock(&u->t.lock);
-    open = u->state == GB_UPLOAD_OPEN && !u->role->grow;
-    pthread_mutex_unlock(&u->t.lock);
-    if (!open || !u->own_turn)
-        return;
-    pthread_mutex_lock(&s->lock);
-    if (!u->turn->after.on || gb_after_chained(&u->turn->after)) {
-        gb_upload_promise_locked(u, gb_after_see_locked(s, &u->plan.buffer.name, &u->turn->after, &seen, NULL));
-        gb_turn_stage_locked(u->turn, GB_TURN_QUEUED);
-    }
-    pthread_mutex_unlock(&s->lock);
+    return u->turn || !u->role->ordered ? 0 : gb_upload_take_turn(u, false, err);
 }
 
 /* --- beginning after earlier writes ------------------------------------------------------------------------------- */

@@ -335,9 +335,9 @@ void gb_upload_drop_segments(struct gb_upload *upload);
  * error is set; the upload has then failed and the reference is dropped. */
 bool gb_upload_ready(struct gb_upload *upload, const struct gb_error *error,
                      void (*end)(struct gb_transaction *transaction));
-/* Shows later requests what the buffer will be once the upload is committed, if they can build on it. seen: the buffer
- * that the upload sees; NULL: none. The session's lock is held. */
-void gb_upload_promise_locked(struct gb_upload *upload, const struct gb_buffer *seen);
+/* Later requests may build on the upload's memory, unless it is one that is written where it is. The session's lock is
+ * held. */
+void gb_upload_chain_locked(struct gb_upload *upload);
 /* The transaction's end for a role whose upload fails if the commit fails. */
 void gb_upload_commit_end(struct gb_transaction *transaction);
 /* Finishes the upload after its commit; the role's committed follows. */
@@ -397,8 +397,6 @@ void gb_upload_rest_part(struct gb_upload *upload, unsigned part);
 int gb_upload_queue_rest(struct gb_upload *upload, struct gb_stream *stream, struct gb_error *err);
 /* The work is queued: later writes of the stream may build on the bytes. */
 void gb_upload_queued(struct gb_upload *upload);
-/* The payload is on the way to its memory: later writes may build on it. Before the step to ENDED. */
-void gb_upload_payload_queued(struct gb_upload *upload);
 /* The caller frees the upload: a copy that has not begun never will. */
 void gb_upload_rest_never(struct gb_upload *upload);
 /* Makes the upload begin when begins, which was found, has ended. Returns 0 or -1. The session's lock is held. */
@@ -410,8 +408,9 @@ int gb_upload_plan_locked(struct gb_upload *upload, const struct gb_upload_param
 void gb_upload_rest_done(struct gb_upload *upload);
 /* Queued work may still run. Keeps a reference, which it takes over, until the stream has finished that work. */
 void gb_upload_finish_after_error(struct gb_upload *upload, struct gb_stream *stream);
-/* The payload is complete: takes the upload's turn. The caller steps to ENDED next. Returns 0 or -1. */
-int gb_upload_take_turn(struct gb_upload *upload, struct gb_error *err);
+/* Takes the upload's turn, unless it has it. complete: the payload is on the way to its memory, and later writes may
+ * build on it; the caller steps to ENDED next. Returns 0 or -1. */
+int gb_upload_take_turn(struct gb_upload *upload, bool complete, struct gb_error *err);
 /* Ends and frees a turn that was taken, as failed. */
 void gb_upload_drop_turn(struct gb_upload *upload, const struct gb_error *error);
 /* Starts an upload. running: the core's count of running uploads that includes it from now on; NULL: it is not

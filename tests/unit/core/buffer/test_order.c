@@ -312,6 +312,7 @@ static void assert_depends(struct order *o, const struct gb_after *after, const 
 }
 
 START_TEST(a_failure_reaches_those_that_were_there) {
+    struct gb_error refusal = GB_ERROR_INIT;
     struct order o;
 
     setup(&o);
@@ -319,8 +320,9 @@ START_TEST(a_failure_reaches_those_that_were_there) {
     take(&o, 1, "x", NULL, "a");
     take(&o, 2, "y", "x", "a");
     assert_depends(&o, &o.turns[1]->after, NULL);
+    gb_error_set(&refusal, GB_ERR_SEALED, "by the transaction");
     o.turns[0]->refused = true;
-    gb_error_set(&o.turns[0]->error, GB_ERR_SEALED, "by the transaction");
+    o.turns[0]->error = &refusal;
     assert_depends(&o, &o.turns[1]->after, "by the transaction");
     end(&o, 0, "of the device");
     assert_depends(&o, &o.turns[1]->after, "of the device");
