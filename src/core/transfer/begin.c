@@ -651,7 +651,7 @@ static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_uploa
     plan->base_generation = b->rec.generation;
 }
 
-int gb_upload_plan_locked(struct gb_upload *u, const struct gb_upload_params *params, struct gb_error *err) {
+static int plan_locked(struct gb_upload *u, const struct gb_upload_params *params, struct gb_error *err) {
     struct gb_upload_plan *plan = gb_upload_plan_of(u);
     struct gb_upload_draft draft;
 
@@ -717,7 +717,7 @@ struct gb_upload *gb_upload_make(struct gb_core *core, const struct gb_upload_pa
     if (!u)
         return NULL;
     pthread_mutex_lock(&u->t.session->lock);
-    r = gb_upload_plan_locked(u, params, err);
+    r = plan_locked(u, params, err);
     pthread_mutex_unlock(&u->t.session->lock);
     if (r == 0)
         return u;
@@ -750,11 +750,62 @@ void gb_upload_start(struct gb_upload *u, _Atomic uint64_t *running) {
     gb_upload_run(u, running);
 }
 
+/* --- beginning after earlier writes ------------------------------------------------------------------------------- */
+
+/* An upload that writes into present memory, or a part whose buffer may change its size, begins when the earlier writes
+ * of its stream have ended. Its payload may have come by then, and its turn be taken. */
+static void begin_now(struct gb_after *after) {
+    struct gb_upload *u = after->owner;
+    struct gb_error err = GB_ERROR_INIT;
+    bool waits = false;
+    bool late = false;
+    int r;
+
+    gb_upload_rest_hold(u);
+    pthread_mutex_lock(&u->t.session->lock);
+    r = gb_after_check_locked(after, &err);
+    if (r == 0)
+        r = plan_locked(u, u->unplanned, &err);
+    late = r == 0 && u->plan.late && u->turn;
+    if (late)
+        waits = gb_upload_rest_waits_locked(u);
+    pthread_mutex_unlock(&u->t.session->lock);
+    if (r == 0)
+        gb_upload_start(u, &u->t.core->uploads_running);
+    else
+        gb_upload_fail(u, &err);
+    if (!late)
+        gb_upload_rest_unhold(u, NULL);
+    else if (!waits)
+        gb_upload_rest_part(u, GB_REST_TURN);
+    gb_core_transfer_unref(&u->t);
+}
+
+static int wait_to_begin_locked(struct gb_upload *u, const struct gb_upload_params *p, struct gb_error *err) {
+    u->unplanned = malloc(sizeof(*u->unplanned));
+    if (!u->unplanned)
+        gb_no_memory(err);
+    if (!u->unplanned || gb_core_stream_use_locked(u->t.session, &p->buffer.stream, &u->t.stream, err) < 0) {
+        (void)gb_after_leave_locked(&u->begins);
+        return -1;
+    }
+    *u->unplanned = *p;
+    u->unplanned->session = u->t.session;
+    u->unplanned->buffer.labels = u->plan.buffer.labels;
+    u->begins.until = GB_TURN_ENDED;
+    u->begins.late = true;
+    u->begins.go = begin_now;
+    u->begins.owner = u;
+    gb_core_transfer_ref(&u->t);
+    (void)gb_after_wait_locked(&u->begins);
+    return 0;
+}
+
 static int plan_or_wait_locked(struct gb_upload *u, const struct gb_upload_params *p, struct gb_error *err) {
     if (find_earlier_locked(u->t.session, p, &u->begins) && waits_to_begin_locked(u->t.session, p, &u->begins))
-        return gb_upload_wait_to_begin_locked(u, p, err);
+        return wait_to_begin_locked(u, p, err);
     (void)gb_after_leave_locked(&u->begins);
-    return gb_upload_plan_locked(u, p, err);
+    return plan_locked(u, p, err);
 }
 
 int gb_upload_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_upload **ret,

@@ -172,8 +172,7 @@ static int queue_late(struct gb_upload *u, struct gb_stream *stream, struct gb_e
     return gb_upload_watch(u, u->usable, rest_done, u, err);
 }
 
-/* The copy of the other bytes is to come: the commit waits for it. */
-static void hold(struct gb_upload *u) {
+void gb_upload_rest_hold(struct gb_upload *u) {
     gb_core_transfer_ref(&u->t);
     pthread_mutex_lock(&u->t.lock);
     gb_upload_pend_locked(u);
@@ -181,8 +180,7 @@ static void hold(struct gb_upload *u) {
     pthread_mutex_unlock(&u->t.lock);
 }
 
-/* error: NULL if the other bytes are there, or need not be. */
-static void unhold(struct gb_upload *u, const struct gb_error *error) {
+void gb_upload_rest_unhold(struct gb_upload *u, const struct gb_error *error) {
     pthread_mutex_lock(&u->t.lock);
     u->rest &= ~GB_REST_HELD;
     gb_upload_pended_locked(u, error);
@@ -190,7 +188,7 @@ static void unhold(struct gb_upload *u, const struct gb_error *error) {
     gb_core_transfer_unref(&u->t);
 }
 
-/* Ends what hold() began. queued: work of the device may still run. */
+/* Ends what gb_upload_rest_hold began. queued: work of the device may still run. */
 static void rest_end(struct gb_upload *u, bool queued, const struct gb_error *error) {
     if (error->code == GB_OK) {
         gb_upload_queued(u);
@@ -201,7 +199,7 @@ static void rest_end(struct gb_upload *u, bool queued, const struct gb_error *er
             gb_upload_finish_after_error(u, gb_core_transfer_part(&u->t));
         }
     }
-    unhold(u, NULL);
+    gb_upload_rest_unhold(u, NULL);
 }
 
 /* --- a payload that was overtaken --------------------------------------------------------------------------------- */
@@ -395,7 +393,7 @@ static void give_up(struct gb_upload *u) {
     struct gb_error why = GB_ERROR_INIT;
 
     gb_cancelled(&why);
-    unhold(u, &why);
+    gb_upload_rest_unhold(u, &why);
 }
 
 void gb_upload_rest_part(struct gb_upload *u, unsigned part) {
@@ -446,7 +444,7 @@ static void rest_turned(struct gb_after *after) {
 
 /* --- the turn ----------------------------------------------------------------------------------------------------- */
 
-static bool waits_for_rest_locked(struct gb_upload *u) {
+bool gb_upload_rest_waits_locked(struct gb_upload *u) {
     struct gb_after *after = &u->turn->after;
 
     after->sees = true;
@@ -487,13 +485,13 @@ int gb_upload_take_turn(struct gb_upload *u, bool complete, struct gb_error *err
     chains = complete && !u->role->grow && u->state == GB_UPLOAD_OPEN && !u->plan.late;
     pthread_mutex_unlock(&u->t.lock);
     if (holds)
-        hold(u);
+        gb_upload_rest_hold(u);
     pthread_mutex_lock(&s->lock);
     if (!u->turn) {
         r = take(u, err);
         late = r == 0 && u->plan.late; /* one that is not planned yet: begin_now asks again */
         if (late)
-            waits = waits_for_rest_locked(u);
+            waits = gb_upload_rest_waits_locked(u);
     }
     if (r == 0 && chains && (!u->turn->after.on || gb_after_chained(&u->turn->after))) {
         gb_upload_chain_locked(u);
@@ -501,7 +499,7 @@ int gb_upload_take_turn(struct gb_upload *u, bool complete, struct gb_error *err
     }
     pthread_mutex_unlock(&s->lock);
     if (holds && !late)
-        unhold(u, NULL);
+        gb_upload_rest_unhold(u, NULL);
     else if (late && !waits)
         gb_upload_rest_part(u, GB_REST_TURN);
     if (r == 0 && complete && u->plan.late)
@@ -511,57 +509,6 @@ int gb_upload_take_turn(struct gb_upload *u, bool complete, struct gb_error *err
 
 int gb_upload_arrived(struct gb_upload *u, struct gb_error *err) {
     return u->turn || !u->role->ordered ? 0 : gb_upload_take_turn(u, false, err);
-}
-
-/* --- beginning after earlier writes ------------------------------------------------------------------------------- */
-
-/* An upload that writes into present memory, or a part whose buffer may change its size, begins when the earlier writes
- * of its stream have ended. Its payload may have come by then, and its turn be taken. */
-static void begin_now(struct gb_after *after) {
-    struct gb_upload *u = after->owner;
-    struct gb_error err = GB_ERROR_INIT;
-    bool waits = false;
-    bool late = false;
-    int r;
-
-    hold(u);
-    pthread_mutex_lock(&u->t.session->lock);
-    r = gb_after_check_locked(after, &err);
-    if (r == 0)
-        r = gb_upload_plan_locked(u, u->unplanned, &err);
-    late = r == 0 && u->plan.late && u->turn;
-    if (late)
-        waits = waits_for_rest_locked(u);
-    pthread_mutex_unlock(&u->t.session->lock);
-    if (r == 0)
-        gb_upload_start(u, &u->t.core->uploads_running);
-    else
-        gb_upload_fail(u, &err);
-    if (!late)
-        unhold(u, NULL);
-    else if (!waits)
-        gb_upload_rest_part(u, GB_REST_TURN);
-    gb_core_transfer_unref(&u->t);
-}
-
-int gb_upload_wait_to_begin_locked(struct gb_upload *u, const struct gb_upload_params *p, struct gb_error *err) {
-    u->unplanned = malloc(sizeof(*u->unplanned));
-    if (!u->unplanned)
-        gb_no_memory(err);
-    if (!u->unplanned || gb_core_stream_use_locked(u->t.session, &p->buffer.stream, &u->t.stream, err) < 0) {
-        (void)gb_after_leave_locked(&u->begins);
-        return -1;
-    }
-    *u->unplanned = *p;
-    u->unplanned->session = u->t.session;
-    u->unplanned->buffer.labels = u->plan.buffer.labels;
-    u->begins.until = GB_TURN_ENDED;
-    u->begins.late = true;
-    u->begins.go = begin_now;
-    u->begins.owner = u;
-    gb_core_transfer_ref(&u->t);
-    (void)gb_after_wait_locked(&u->begins);
-    return 0;
 }
 
 void gb_upload_stay(struct gb_upload *u) {

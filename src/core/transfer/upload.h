@@ -399,11 +399,12 @@ int gb_upload_queue_rest(struct gb_upload *upload, struct gb_stream *stream, str
 void gb_upload_queued(struct gb_upload *upload);
 /* The caller frees the upload: a copy that has not begun never will. */
 void gb_upload_rest_never(struct gb_upload *upload);
-/* Makes the upload begin when begins, which was found, has ended. Returns 0 or -1. The session's lock is held. */
-int gb_upload_wait_to_begin_locked(struct gb_upload *upload, const struct gb_upload_params *params,
-                                   struct gb_error *err);
-/* begin.c: plans it and reserves what it needs. The session's lock is held. Returns 0 or -1. */
-int gb_upload_plan_locked(struct gb_upload *upload, const struct gb_upload_params *params, struct gb_error *err);
+/* The copy of the other bytes is to come, and the commit waits for it. */
+void gb_upload_rest_hold(struct gb_upload *upload);
+/* error: NULL if they are there, or need not be. */
+void gb_upload_rest_unhold(struct gb_upload *upload, const struct gb_error *error);
+/* With a turn: returns true if the copy waits for the earlier write. The session's lock is held. */
+bool gb_upload_rest_waits_locked(struct gb_upload *upload);
 /* Frees what rest.c holds, at the end of the upload. */
 void gb_upload_rest_done(struct gb_upload *upload);
 /* Queued work may still run. Keeps a reference, which it takes over, until the stream has finished that work. */
