@@ -7,7 +7,6 @@ may race, and find any of the states that are committed meanwhile, whole.
 The interpreter goes through a program in its order, once all has ended. The answer to a write is either what the states
 of its buffers call for, or dependency_failed if an earlier write that it builds on has failed and had not ended before
 the later one was sent."""
-import os
 import random
 from dataclasses import dataclass, field
 
@@ -19,8 +18,6 @@ PLAIN = ("u", "v", "w")
 MIRRORED, PINNED, LARGE = "m", "p", "l"
 IN_PLACE_BUSY = "buffer_busy"
 FOREVER = float("inf")
-# What the daemon does not hold yet, each a word that leaves something out of the programs.
-SKIP = os.environ.get("GB_ORDER_SKIP", "").split()
 
 
 @dataclass
@@ -139,7 +136,7 @@ class Generator:
     def write(self, stream, batch=None):
         """A write of one buffer on that stream; None if it found none without a race. batch: "", "atomic"."""
         r = self.random
-        atomic = batch == "atomic" or (batch is not None and "waves" in SKIP)
+        atomic = batch == "atomic"
         names = [n for n in self.sizes if self.may_write(n, stream) and not (atomic and n == MIRRORED)]
         if not names:
             return None
@@ -151,24 +148,12 @@ class Generator:
             kinds += ["delete"] + ([] if atomic else ["create", "create"] if name in self.missing else [])
         if batch is None:
             kinds += ["put"] * 3
-        kinds = [k for k in kinds if k not in SKIP]
-        self.batching = batch is not None
-        if not kinds:
-            return None
         op = getattr(self, r.choice(kinds))(name, stream)
         if op is None:
             return None
-        if "inplacecopy" in SKIP and op.what == "copy" and op.in_place and self.writes.get(op.source):
-            return None
-        makes = op.what in ("create", "copy") or (op.what == "put" and op.whole)
-        if "early" in SKIP and name in self.missing and not makes:
-            return None
         if op.what in ("fill", "copy", "put") and not atomic and r.random() < 0.15 and name != MIRRORED:
             op.fields["in_place"] = True
-            if "inplacecopy" in SKIP and op.what == "copy" and self.writes.get(op.source):
-                del op.fields["in_place"]
-        conditional = ("fill", "copy", "delete") if "putcond" in SKIP else ("fill", "copy", "put", "delete")
-        if batch is None and op.what in conditional and r.random() < self.failures:
+        if batch is None and op.what in ("fill", "copy", "put", "delete") and r.random() < self.failures:
             op.condition = r.choice(("*", "none", "tag", "tag", "old"))
         self.note(op)
         if op.what == "delete":
@@ -188,10 +173,6 @@ class Generator:
     def copy(self, name, stream):
         r = self.random
         sources = [n for n in self.sizes if self.orders(stream, self.writes.get(n, [])) and n != name]
-        if "early" in SKIP:
-            sources = [n for n in sources if n not in self.missing]
-        if "batchbusy" in SKIP and self.batching:
-            sources = [n for n in sources if not any(o.in_place for o in self.writes.get(n, []))]
         if not sources:
             return None
         source = r.choice(sources)
@@ -252,14 +233,14 @@ class Generator:
         return op
 
     def batch(self, stream):
-        atomic = self.random.random() < 0.5 and "atomic" not in SKIP
+        atomic = self.random.random() < 0.5
         op = Op("batch", stream, fields={"atomic": atomic}, parts=[])
         deleted = set()
         for _ in range(self.random.randrange(2, 7)):
             part = self.write(stream, "atomic" if atomic else "")
             if part is None:
                 continue
-            if {part.buffer, part.source} & deleted and (atomic or "waves" in SKIP):
+            if {part.buffer, part.source} & deleted and atomic:
                 self.forget(part)
                 continue
             if part.what == "delete":
@@ -292,18 +273,18 @@ class Generator:
             if how < 0.50:
                 op = self.write(stream)
             elif how < 0.52:
-                op = Op("cancel", stream) if self.failures and "cancel" not in SKIP else None
+                op = Op("cancel", stream) if self.failures else None
             elif how < 0.70:
-                op = self.read() if "get" not in SKIP else None
+                op = self.read()
             elif how < 0.82:
                 op = self.order()
             elif how < 0.90:
-                op = self.batch(stream) if "batch" not in SKIP else None
+                op = self.batch(stream)
             elif how < 0.95:
                 op = Op("hold", stream, fields={"ms": r.choice((3, 8, 20))}) if stream not in self.held else None
                 self.held.add(stream)
             elif how < 0.96:
-                op = self.seal(stream) if "seal" not in SKIP else None
+                op = self.seal(stream)
             else:
                 op = Op("join", "default")
             if op:
@@ -375,8 +356,7 @@ class Interpreter:
 
     def last_write(self, name, op):
         """The latest write of the buffer before op that had not ended when op was sent; None: all had."""
-        writes = [w for w, _ in self.history[name][1:] if w.is_before(op)
-                  and (not w.has_ended_before(op) or (w.cancelled and "cancelline" in SKIP))]
+        writes = [w for w, _ in self.history[name][1:] if w.is_before(op) and not w.has_ended_before(op)]
         return writes[-1] if writes else None
 
     def may_depend_on_failure(self, op):
@@ -388,9 +368,6 @@ class Interpreter:
 
     def may_be_busy(self, op):
         """A write in place is refused while others use the bytes."""
-        if "busyput" in SKIP and op.what == "put" and any(o.buffer == op.buffer and o.in_place and o.sent < op.sent
-                                                          and o.ended > op.sent for o in self.ops):
-            return True
         return op.in_place and any(
             o is not op and op.buffer in (o.buffer if o.what in ("get", "verify") or o.cancelled else None, o.source)
             and o.sent <= op.ended and (o.ended >= op.sent or o.cancelled) and not op.is_before(o) for o in self.ops)

@@ -6,7 +6,7 @@ import select
 import time
 
 from harness import DATA, SMALL_SLOTS
-from order_model import EVENTS, MIRRORED, PINNED, SKIP, STREAMS, Generator, Interpreter, State
+from order_model import EVENTS, MIRRORED, PINNED, STREAMS, Generator, Interpreter, State
 
 SEEDS = int(os.environ.get("GB_ORDER_SEEDS", "0"))
 FIRST = int(os.environ.get("GB_ORDER_FIRST", "1"))
@@ -92,8 +92,6 @@ class Runner:
         if op.what == "put":
             fields = {"stream": op.stream, **op.fields}
             query = "&".join(f"{k}={str(v).lower()}" for k, v in fields.items())
-            if "asyncput" in SKIP:
-                del headers["Prefer"]
             r = self.ask("PUT", f"buffers/{op.buffer}/data?{query}", op.data, headers)
         elif op.what == "delete":
             r = self.ask("DELETE", f"buffers/{op.buffer}?stream={op.stream}", None, headers)
