@@ -483,6 +483,7 @@ static void turned(struct gb_after *after) {
 
     pthread_mutex_lock(&d->t.lock);
     d->held = true;
+    d->waited_ns = gb_clock_ns() - d->t.started_ns;
     gb_core_transfer_unlock_wake(&d->t);
     gb_core_transfer_unref(&d->t);
 }
@@ -749,6 +750,7 @@ void gb_download_sent(struct gb_download *download, size_t n) {
 
 void gb_download_times(const struct gb_download *download, struct gb_transfer_times *ret) {
     gb_transfer_times((struct gb_core_transfer *)&download->t, ret);
+    ret->queue_ms += (double)download->waited_ns / GB_NS_PER_MS;
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */

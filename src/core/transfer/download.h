@@ -30,6 +30,7 @@ struct gb_download {
     struct gb_core_transfer t; /* first */
     struct gb_after after;     /* the earlier write that it sees */
     struct gb_name name;
+    uint64_t waited_ns;  /* for that */
     bool held;           /* it has its bytes, or cannot have them; the transfer's lock */
     struct gb_error why; /* then: why not */
     struct gb_buffer_rec rec;
