@@ -518,3 +518,10 @@ def test_a_device_that_dies_ends_the_waits(start, backend, rule):
         if found["state"] == "failed":
             assert found["problem"]["code"] in ("device_lost", "device_error", "dependency_failed", "content_lost")
     s.daemon.settled()
+
+
+def test_tensors_are_those_behind_the_writes_of_the_stream(h):
+    hold(h)
+    fill(h, "x", 7)
+    assert h.ask("GET", "tensors?names=x,y").expect(200).body.endswith(OLD * 2)
+    assert h.ask("GET", "tensors?names=x,y&stream=a").expect(200).body.endswith(b"\7" * SIZE + OLD)

@@ -439,10 +439,29 @@ static int open_buffers(struct gb_http_request *request, struct group *b, struct
     return r;
 }
 
+/* Waits for earlier writes of the stream. Also runs at each wake. */
+static enum gb_step turn(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct group *b = request->state;
+    int r = gb_download_group_turn(b->core, err);
+
+    if (r == 0 && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (r == 0)
+        gb_error_set(err, GB_ERR_TIMED_OUT, "earlier writes on the stream did not end in the permitted time");
+    if (r <= 0)
+        return GB_STEP_ERROR;
+    r = prepare(request, b, response, err);
+    if (r <= 0)
+        return r < 0 ? fail(response) : GB_STEP_REPLY;
+    if (request->method == GB_HTTP_HEAD || b->bytes == 0)
+        return send(request, response, err);
+    request->resume = first_block;
+    return first_block(request, response, err);
+}
+
 enum gb_step gb_api_tensors_get(struct gb_http_request *request, struct gb_http_response *response,
                                 struct gb_error *err) {
     struct group *b = calloc(1, sizeof(*b));
-    int r;
 
     if (!b) {
         gb_error_memory(err, "download");
@@ -454,13 +473,8 @@ enum gb_step gb_api_tensors_get(struct gb_http_request *request, struct gb_http_
     request->state_free = state_free;
     if (open_buffers(request, b, err) < 0)
         return GB_STEP_ERROR;
-    r = prepare(request, b, response, err);
-    if (r <= 0)
-        return r < 0 ? fail(response) : GB_STEP_REPLY;
-    if (request->method == GB_HTTP_HEAD || b->bytes == 0)
-        return send(request, response, err);
-    request->resume = first_block;
-    return first_block(request, response, err);
+    request->resume = turn;
+    return turn(request, response, err);
 }
 
 /* --- PUT: the body ------------------------------------------------------------------------------------------------ */

@@ -137,10 +137,13 @@ struct gb_download_group;
 
 /* [now] Holds the present bytes of all the buffers, under one hold of the session's lock, against replacement and
  * deletion; touches no device. lenient: those that are not there are left out. BUFFER_NOT_FOUND, BUFFER_BUSY,
- * BUFFER_PARTIAL, CONTENT_LOST, each naming the buffer. */
+ * BUFFER_PARTIAL, CONTENT_LOST, each naming the buffer. While earlier writes of them on the stream are under way, it
+ * waits for these first: gb_download_group_turn. */
 int gb_download_group_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names,
                            size_t count, bool lenient, const struct gb_name *stream, struct gb_waker waker,
                            struct gb_download_group **ret, struct gb_error *err);
+/* Whether the group has its buffers. Returns 1; 0: wait for wake; -1 with the errors above. */
+int gb_download_group_turn(struct gb_download_group *group, struct gb_error *err);
 size_t gb_download_group_count(const struct gb_download_group *group);
 /* Valid until the start. */
 const struct gb_buffer_rec *gb_download_group_record(const struct gb_download_group *group, size_t i);

@@ -449,10 +449,24 @@ struct item {
     uint64_t bytes;
 };
 
+/* The names of a group that waits for earlier writes of them. */
+struct awaited {
+    atomic_uint refs; /* the group's, and one for each write */
+    struct gb_session *session;
+    pthread_mutex_t lock;  /* held while wake runs */
+    struct gb_waker waker; /* without fn: the group is gone */
+    size_t waiting;        /* the lock */
+    bool lenient;
+    size_t count;
+    struct gb_name *names;
+    struct gb_after *afters;
+};
+
 struct gb_download_group {
     struct gb_session *session;
     struct gb_core_stream *stream; /* used */
     struct gb_waker waker;
+    struct awaited *awaited;    /* NULL: it waits for no write */
     struct gb_buffer_rec *recs; /* NULL after the start */
     struct item *items;
     size_t count;
@@ -507,16 +521,145 @@ static int hold_locked(struct gb_download_group *b, const struct gb_name *name, 
 }
 
 static int hold_all(struct gb_download_group *b, const struct gb_name *names, size_t count, bool lenient,
-                    const struct gb_name *stream, struct gb_error *err) {
+                    struct gb_error *err) {
     size_t i;
-    int r;
+    int r = 0;
 
     pthread_mutex_lock(&b->session->lock);
-    r = gb_core_stream_use_locked(b->session, stream, &b->stream, err);
     for (i = 0; i < count && r == 0; i++)
         r = hold_locked(b, &names[i], lenient, err);
     pthread_mutex_unlock(&b->session->lock);
     return r;
+}
+
+/* --- the earlier writes ------------------------------------------------------------------------------------------- */
+
+static void awaited_unref(struct awaited *w) {
+    size_t i;
+
+    if (atomic_fetch_sub(&w->refs, 1) != 1)
+        return;
+    for (i = 0; i < w->count; i++)
+        gb_after_done(&w->afters[i]);
+    gb_session_unref(w->session);
+    pthread_mutex_destroy(&w->lock);
+    free(w->names);
+    free(w->afters);
+    free(w);
+}
+
+static void one_turned(struct gb_after *after) {
+    struct awaited *w = after->owner;
+
+    pthread_mutex_lock(&w->lock);
+    if (--w->waiting == 0)
+        gb_waker_run(&w->waker);
+    pthread_mutex_unlock(&w->lock);
+    awaited_unref(w);
+}
+
+static struct awaited *awaited_new(struct gb_download_group *b, const struct gb_name *names, size_t count,
+                                   bool lenient) {
+    struct awaited *w = calloc(1, sizeof(*w));
+
+    if (!w)
+        return NULL;
+    atomic_init(&w->refs, 1);
+    gb_mutex_init(&w->lock);
+    w->session = gb_session_ref(b->session);
+    w->waker = b->waker;
+    w->lenient = lenient;
+    w->names = calloc(count + 1, sizeof(*w->names));
+    w->afters = calloc(count + 1, sizeof(*w->afters));
+    if (!w->names || !w->afters) {
+        awaited_unref(w);
+        return NULL;
+    }
+    w->count = count;
+    memcpy(w->names, names, count * sizeof(*names));
+    return w;
+}
+
+/* Returns how many writes it waits for. The lock of the group is taken by one_turned alone, after this. */
+static size_t await_all(struct gb_download_group *b, struct awaited *w) {
+    size_t n = 0;
+    size_t i;
+
+    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&b->session->lock);
+    for (i = 0; i < w->count; i++) {
+        struct gb_after *after = &w->afters[i];
+
+        gb_after_find_locked(b->session, &w->names[i], b->stream, after);
+        after->until = GB_TURN_ENDED;
+        after->go = one_turned;
+        after->owner = w;
+        n += gb_after_wait_locked(after);
+    }
+    pthread_mutex_unlock(&b->session->lock);
+    w->waiting = n;
+    atomic_fetch_add(&w->refs, (unsigned)n);
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+/* Those that it still waits for do not wake it. */
+static void awaited_leave(struct awaited *w) {
+    unsigned n = 0;
+    size_t i;
+
+    pthread_mutex_lock(&w->lock);
+    w->waker.fn = NULL;
+    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&w->session->lock);
+    for (i = 0; i < w->count; i++)
+        n += gb_after_leave_locked(&w->afters[i]);
+    pthread_mutex_unlock(&w->session->lock);
+    for (; n > 0; n--)
+        awaited_unref(w);
+    awaited_unref(w);
+}
+
+int gb_download_group_turn(struct gb_download_group *b, struct gb_error *err) {
+    struct awaited *w = b->awaited;
+    size_t waiting;
+    int r;
+
+    if (!w)
+        return 1;
+    pthread_mutex_lock(&w->lock);
+    waiting = w->waiting;
+    pthread_mutex_unlock(&w->lock);
+    if (waiting > 0)
+        return 0;
+    r = hold_all(b, w->names, w->count, w->lenient, err);
+    b->awaited = NULL;
+    awaited_leave(w);
+    return r < 0 ? -1 : 1;
+}
+
+static int use_stream(struct gb_download_group *b, const struct gb_name *stream, struct gb_error *err) {
+    int r;
+
+    pthread_mutex_lock(&b->session->lock);
+    r = gb_core_stream_use_locked(b->session, stream, &b->stream, err);
+    pthread_mutex_unlock(&b->session->lock);
+    return r;
+}
+
+/* Holds the buffers, unless writes of them are under way. */
+static int begin(struct gb_download_group *b, const struct gb_name *names, size_t count, bool lenient,
+                 const struct gb_name *stream, struct gb_error *err) {
+    if (use_stream(b, stream, err) < 0)
+        return -1;
+    if (atomic_load(&b->session->oldest_turn) == UINT64_MAX)
+        return hold_all(b, names, count, lenient, err);
+    b->awaited = awaited_new(b, names, count, lenient);
+    if (!b->awaited)
+        return gb_no_memory(err);
+    if (await_all(b, b->awaited) > 0)
+        return 0;
+    return gb_download_group_turn(b, err) < 0 ? -1 : 0;
 }
 
 int gb_download_group_open(struct gb_core *core, const struct gb_name *session, const struct gb_name *names,
@@ -544,7 +687,7 @@ int gb_download_group_open(struct gb_core *core, const struct gb_name *session, 
         gb_download_group_free(b);
         return gb_no_memory(err);
     }
-    if (hold_all(b, names, count, lenient, stream, err) < 0) {
+    if (begin(b, names, count, lenient, stream, err) < 0) {
         gb_download_group_free(b);
         return -1;
     }
@@ -661,6 +804,8 @@ void gb_download_group_free(struct gb_download_group *b) {
 
     if (!b)
         return;
+    if (b->awaited)
+        awaited_leave(b->awaited);
     for (i = 0; i < b->opened; i++)
         gb_download_free(opened(b, i), false);
     for (; b->next < b->count; b->next++)
