@@ -16,6 +16,7 @@ STREAMS = ("default", "a", "b")
 EVENTS = ("e", "f")
 PLAIN = ("u", "v", "w")
 MIRRORED, PINNED, LARGE = "m", "p", "l"
+READS = ("get", "verify", "evict")  # an eviction leaves the bytes as they are
 IN_PLACE_BUSY = "buffer_busy"
 FOREVER = float("inf")
 
@@ -99,6 +100,7 @@ class Generator:
         self.sizes = {name: self.size for name in (*PLAIN, MIRRORED, PINNED)}
         if self.random.random() < 0.15:
             self.sizes[LARGE] = (2 << 20) + self.random.randrange(1 << 20)
+        self.durable = self.random.random() < 0.3  # the plain ones; then there are evictions
         self.clocks = {s: {s: 0} for s in STREAMS}
         self.events, self.writes, self.copies = {}, {}, {}
         self.missing = set()  # perhaps
@@ -123,7 +125,7 @@ class Generator:
 
     def note(self, op):
         self.place(op)
-        if op.what not in ("get", "verify"):
+        if op.what not in READS:
             self.writes.setdefault(op.buffer, []).append(op)
         if op.source:
             self.copies.setdefault(op.source, []).append(op)
@@ -217,7 +219,9 @@ class Generator:
     def read(self):
         r = self.random
         name, stream = r.choice(list(self.sizes)), r.choice(STREAMS)
-        if r.random() < 0.3:
+        if self.durable and name in PLAIN and r.random() < 0.5:
+            op = Op("evict", stream, name)
+        elif r.random() < 0.3:
             op = Op("verify", stream, name)
         else:
             fields, size = {}, self.sizes[name]
@@ -369,7 +373,7 @@ class Interpreter:
     def may_be_busy(self, op):
         """A write in place is refused while others use the bytes."""
         return op.in_place and any(
-            o is not op and op.buffer in (o.buffer if o.what in ("get", "verify") or o.cancelled else None, o.source)
+            o is not op and op.buffer in (o.buffer if o.what in READS or o.cancelled else None, o.source)
             and o.sent <= op.ended and (o.ended >= op.sent or o.cancelled) and not op.is_before(o) for o in self.ops)
 
     def refusals(self, op, state):
@@ -418,6 +422,12 @@ class Interpreter:
             {IN_PLACE_BUSY} if self.may_be_busy(op) else set())
         if op.what == "put" and not op.whole and self.last_write(op.buffer, op):
             more.add("buffer_not_found")  # it is to be made by a request that was not queued when the header came
+        if op.what == "create" and any(o.what == "evict" and o.buffer == op.buffer for o in self.ops):
+            more.add(IN_PLACE_BUSY)  # while the eviction finds that there is no buffer
+        if op.in_place and op.buffer in PLAIN and any(o.what == "evict" for o in self.ops):
+            more.add(IN_PLACE_BUSY)  # while its bytes go to the disk, also with those of its batch
+        if op.what == "put" and (not op.whole or op.in_place) and any(o.what == "evict" for o in self.ops):
+            more.add("not_loaded")
         op.failed = op.status >= 400
         if op.cancelled:
             assert op.code == "cancelled", op
@@ -466,10 +476,10 @@ class Interpreter:
                     self.write(part)
             elif op.what in ("record", "wait", "hold", "join", "cancel"):
                 assert op.status in (None, 200, 409), op
-            elif op.what not in ("get", "verify"):
+            elif op.what not in READS:
                 self.write(op)
         for op in self.ops:
-            if op.what in ("get", "verify"):
+            if op.what in READS:
                 self.read(op)
 
     # --- reads --------------------------------------------------------------------------------------------------------
@@ -494,9 +504,14 @@ class Interpreter:
         if op.status >= 400:
             writes = [w for w, _ in self.history[op.buffer][1:]]
             codes = {"buffer_not_found"} if any(not s.there for s in found) else set()
+            if op.what == "evict":  # others use the bytes; or the buffer was made here, and is not durable
+                codes |= {IN_PLACE_BUSY} | ({"invalid_argument"} if any(s.id is None for s in found) else set())
             codes |= {IN_PLACE_BUSY} if any(w.in_place and not w.is_before(op) and not op.is_before(w)
                                             and w.ended >= op.sent and w.sent <= op.ended for w in writes) else set()
             assert op.code in codes, f"{op}: refused, permitted: {sorted(codes) or 'success alone'}"
+            return
+        if op.what == "evict":
+            assert any(s.there for s in found), f"{op}: there is no buffer"
             return
         wanted = [(s.generation, self.part_of(op, s.data)) for s in found if s.there]
         assert (op.generation(), op.data) in wanted, (

@@ -9,7 +9,7 @@ from harness import DATA, SMALL_SLOTS, until
 from test_operations import ASYNC, look
 from values import crc32c, payload
 
-HELD_MS = 1000
+HELD_MS = 1500
 LONG_MS = 10000
 SIZE = 64
 LARGE = 1 << 20
@@ -169,6 +169,17 @@ def test_sides_of_a_mirrored_buffer(h):
     assert h.data("y") == b"\10" * 32 + b"\7" * 32
 
 
+def test_a_mirrored_buffer_is_written_beside_those_that_read_it(h):
+    h.put("m", OLD, "?mirrored=true")
+    hold(h)
+    get = waiting_get(h, "m", "a")
+    until("the GET waits", lambda: h.get("/v1/stats")["running"]["downloads"])
+    ops = [fill(h, "m", 7, offset=0, bytes=8), left(h, "PUT", "buffers/m/data?stream=a", b"8" * SIZE)]
+    ops += [fill(h, "m", 9, offset=0, bytes=8)]
+    assert h.data("m", "?stream=a") == b"\11" * 8 + b"8" * 56
+    assert finished(get).expect(200).body == OLD and [ended(h, op)["result"]["generation"] for op in ops] == [2, 3, 4]
+
+
 def test_writes_in_place(h):
     hold(h)
     ops = [fill(h, "x", 1, in_place=True), fill(h, "x", 2, offset=0, bytes=8),
@@ -216,6 +227,47 @@ def test_what_leaves_memory_behind_a_fill_is_what_it_wrote(start):
     op = fill(s, "l", 7)
     gone = ended(s, left(s, "POST", "buffers/l/evict?stream=a", {"to": "host"}))["result"]
     assert ended(s, op) and (gone["generation"], gone["tier"]) == (2, "host") and s.data("l") == b"\7" * LARGE
+
+
+def test_bytes_that_are_on_disk_alone_keep_the_order(start):
+    """An eviction that waits takes them from memory; what comes behind it loads them, and keeps its place."""
+    s = Session(start())
+    prepare(s)
+    for name in "vw":
+        s.put(name, OLD, "?durability=sync&stream=a")
+    hold(s)
+    ops = [fill(s, "v", 7), left(s, "POST", "buffers/v/evict?stream=a"), fill(s, "v", 1, offset=0, bytes=8)]
+    ops += [left(s, "POST", "batch", {"operations": [op("fill", "v", pattern=p, offset=4, bytes=8)], "stream": "a"})
+            for p in (2, 3)]
+    ops += [fill(s, "v", 4, offset=6, bytes=8), copy(s, "x", "v", bytes=16)]
+    evicted = left(s, "POST", "buffers/w/evict?stream=a")
+    copied = copy(s, "made", "w")
+    s.delete("buffers/made?stream=a")
+    assert all(ended(s, one)["status"] < 300 for one in (*ops, evicted, copied))
+    assert s.data("v", "?stream=a") == b"\1" * 4 + b"\3" * 2 + b"\4" * 8 + b"\7" * 50
+    assert s.data("x")[:16] == s.data("v")[:16]
+    s.ask("HEAD", "buffers/made").expect(404)
+
+
+def test_a_copy_has_its_source_also_when_that_is_on_disk_alone(start):
+    """Later writes of the source wait until the copy has its bytes."""
+    s = Session(start())
+    prepare(s)
+    s.put("v", payload(LARGE, 3), "?durability=sync")
+    for i in range(4):
+        old = s.data("v")
+        s.post("buffers/v/evict")
+        if i % 2:
+            operations = [op("fill", "y", pattern=1), op("copy", "z", **{"from": "v", "bytes": SIZE, "in_place": True}),
+                          op("copy", "made", **{"from": "v"}), op("fill", "v", pattern=i, offset=0, bytes=1)]
+            copied = left(s, "POST", "batch", {"operations": operations, "stream": "a"})
+        else:
+            copied = copy(s, "made", "v")
+        ops = [left(s, "PUT", "buffers/v/data?stream=a", payload(LARGE, i)), fill(s, "v", 1, offset=5, bytes=5)]
+        assert all(ended(s, one)["status"] in (200, 201) for one in (copied, *ops))
+        assert s.data("made") == old and s.data("v")[5:10] == b"\1" * 5
+        assert not i % 2 or s.data("z") == old[:SIZE]
+        s.delete("buffers/made")
 
 
 # --- uploads of slow clients ------------------------------------------------------------------------------------------
@@ -303,8 +355,8 @@ def test_conditions_are_decided_when_the_turn_comes(h):
     fill(h, "z", 1)
     r = h.ask("POST", "buffers/z/copy", {"from": "x", "stream": "a", "from_if_match": now}, ASYNC)
     r.problem(412, "precondition_failed")
-    up = left(h, "PUT", "buffers/x/data?stream=a", OLD, {"If-Match": etag(h, "x", 2)})
     still_held(h)
+    up = left(h, "PUT", "buffers/x/data?stream=a", OLD, {"If-Match": etag(h, "x", 2)})
     assert [ended(h, op)["result"]["generation"] for op in (*good, up)] == [2, 3, 2, 4]
     assert (h.data("x"), h.data("y"), h.data("z")) == (OLD, b"\10" * SIZE, b"\1" * SIZE)
 
@@ -366,14 +418,16 @@ def test_a_cancelled_one_is_one_that_failed(h):
     assert h.data("z") == OLD[:8] + b"\2" * 8 + OLD[16:]
 
 
-def test_one_that_fails_first_hides_no_earlier_one(h):
+@pytest.mark.parametrize("query", ["", "?mirrored=true"])
+def test_one_that_fails_first_hides_no_earlier_one(h, query):
     """What waited for it sees what those before it write, or says that it failed."""
+    h.delete("buffers/x")
+    h.put("x", OLD, query)
     hold(h)
     first = fill(h, "x", 7)
     cancelled = copy(h, "x", "y")
     get = waiting_get(h, "x", "a")
-    for _ in range(3):
-        h.daemon.ask("GET", "/livez").expect(200)
+    until("the GET waits", lambda: h.get("/v1/stats")["http"]["suspended"])
     h.ask("DELETE", "/v1/operations/" + cancelled["id"]).expect(200)
     still_held(h)
     r = finished(get).expect(200)
@@ -441,6 +495,33 @@ def test_an_atomic_batch_that_is_refused_leaves_all_as_it_was(h):
     failed(h, waits, 412, "precondition_failed")
     failed(h, after, 409, "dependency_failed")
     assert (h.data("x"), h.data("y"), h.data("z")) == (b"\7" * SIZE, OLD, OLD)
+
+
+def test_an_atomic_batch_that_is_refused_leaves_a_mirrored_buffer_as_it_was(h):
+    h.put("m", OLD, "?mirrored=true")
+    hold(h)
+    first = fill(h, "m", 7, offset=0, bytes=8)
+    operations = [op("fill", "m", pattern=1, offset=4, bytes=8), op("fill", "none", pattern=3)]
+    waits = left(h, "POST", "batch", {"operations": operations, "stream": "a", "atomic": True})
+    failed(h, waits, 404, "buffer_not_found")
+    assert ended(h, first) and h.data("m") == b"\7" * 8 + OLD[8:]
+    operations[1]["buffer"] = "x"
+    assert ended(h, left(h, "POST", "batch", {"operations": operations, "stream": "a", "atomic": True}))
+    assert h.data("m") == b"\7" * 4 + b"\1" * 8 + OLD[12:]
+
+
+def test_a_batch_that_writes_durable_buffers_twice(h):
+    for name in "vw":
+        h.put(name, OLD, "?durability=behind")
+    for atomic in (True, False):
+        h.post("batch", {"operations": [
+            op("fill", "v", pattern=1), op("fill", "w", pattern=2), op("fill", "v", pattern=3, offset=0, bytes=8),
+            op("copy", "w", offset=8, bytes=16, **{"from": "v"}), op("fill", "v", pattern=4, offset=4, bytes=8)],
+            "stream": "a", "atomic": atomic})
+        for name in "vw":
+            h.post(f"buffers/{name}/evict")
+        assert h.data("v") == b"\3" * 4 + b"\4" * 8 + b"\1" * 52
+        assert h.data("w") == b"\2" * 8 + b"\3" * 8 + b"\1" * 8 + b"\2" * 40
 
 
 # --- many, and the end ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import select
 import time
 
 from harness import DATA, SMALL_SLOTS
-from order_model import EVENTS, MIRRORED, PINNED, STREAMS, Generator, Interpreter, State
+from order_model import EVENTS, MIRRORED, PINNED, PLAIN, STREAMS, Generator, Interpreter, State
 
 SEEDS = int(os.environ.get("GB_ORDER_SEEDS", "0"))
 FIRST = int(os.environ.get("GB_ORDER_FIRST", "1"))
@@ -46,6 +46,8 @@ class Runner:
         for name, size in self.program.sizes.items():
             data = self.rng.randbytes(size)
             query = {MIRRORED: "?mirrored=true", PINNED: "?kind=pinned"}.get(name, "")
+            if self.program.durable and name in PLAIN:
+                query = "?durability=behind"
             self.ask("PUT", f"buffers/{name}/data{query}", data).expect(201)
             tag = self.ask("HEAD", f"buffers/{name}/data").headers["ETag"].strip('"').split(".")
             self.run_of = tag[2]
@@ -133,8 +135,8 @@ class Runner:
         op.sent = self.tick()
         if op.what == "get":
             self.send_get(op)
-        elif op.what == "verify":
-            self.answered(op, self.ask("POST", f"buffers/{op.buffer}/verify?stream={op.stream}", None, ASYNC))
+        elif op.what in ("verify", "evict"):
+            self.answered(op, self.ask("POST", f"buffers/{op.buffer}/{op.what}?stream={op.stream}", None, ASYNC))
         elif op.what in ("record", "wait"):
             self.answered(op, self.ask("POST", f"events/{op.fields['event']}/{op.what}", {"stream": op.stream}))
         elif op.what == "hold":
@@ -197,7 +199,7 @@ class Runner:
 
     def join(self):
         for op, id_ in self.open:
-            answer = self.ask("GET", "/v1/operations/" + id_, None, {"Prefer": "wait=60"}).expect(200).json()
+            answer = self.ask("GET", "/v1/operations/" + id_, None, {"Prefer": "wait=20"}).expect(200).json()
             assert answer["state"] in ("done", "failed"), (str(op), answer)
             self.ended(op, answer["status"], answer["result"] or answer["problem"])
         self.open = []

@@ -258,11 +258,11 @@ static int permit(const struct gb_batch *batch, const struct gb_batch_item *item
     return gb_api_reach(batch->request, write->from.s, err);
 }
 
-/* Bytes on disk that an operation needs in memory are loaded before the first operation begins. err: of the first that
- * are not there yet; whatever else is wrong with a buffer is for its operation to say. */
-static void want(struct gb_batch *batch, const struct gb_name *session, const struct gb_name *name,
-                 struct gb_error *err) {
-    const struct gb_locator at = {*session, *name};
+/* Bytes on disk that a release needs in memory are loaded before the first operation begins; the others wait for theirs
+ * in their turn. err: of the first that are not there yet; whatever else is wrong with a buffer is for its operation to
+ * say. */
+static void want(struct gb_batch *batch, const struct gb_name *name, struct gb_error *err) {
+    const struct gb_locator at = {batch->session, *name};
     struct gb_error why = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
 
@@ -270,17 +270,6 @@ static void want(struct gb_batch *batch, const struct gb_name *session, const st
         gb_buffer_rec_done(&rec);
     else if (why.code == GB_ERR_NOT_LOADED)
         gb_error_move(err, &why);
-}
-
-static void want_all(struct gb_batch *batch, const struct gb_batch_item *item,
-                     const struct gb_device_write_params *write, struct gb_error *err) {
-    bool part = write->has_bytes || write->offset > 0;
-
-    if (write->copy)
-        want(batch, &write->from_session, &write->from, err);
-    /* Of a copy it is not known yet whether it fills all of the buffer. */
-    if (part || write->copy || item->what == GB_BATCH_SYNC || item->what == GB_BATCH_RELEASE)
-        want(batch, &batch->session, &item->name, err);
 }
 
 static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, struct gb_name *from,
@@ -306,7 +295,8 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
         r = gb_action_read_sides(item->body, "side", true, &sides, err);
     if (r < 0 || permit(batch, item, &write, err) < 0)
         return -1;
-    want_all(batch, item, &write, &w->unloaded);
+    if (item->what == GB_BATCH_RELEASE)
+        want(batch, &item->name, &w->unloaded);
     *from = write.from;
     return place(w, batch, item, write.copy && gb_name_equal(&write.from_session, &batch->session) ? from : NULL,
                  item->what == GB_BATCH_CREATE || write.in_place, err);

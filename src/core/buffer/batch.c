@@ -269,6 +269,8 @@ void gb_turn_join(struct gb_turn *turn, const void *batch) {
         return;
     pthread_mutex_lock(&turn->session->lock);
     turn->batch = batch;
+    if (turn->reader)
+        turn->reader->batch = batch;
     pthread_mutex_unlock(&turn->session->lock);
 }
 

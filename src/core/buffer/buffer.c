@@ -492,6 +492,38 @@ void gb_buffer_reap_locked(struct gb_session *session, struct gb_buffer *buffer)
     gb_buffer_free(buffer);
 }
 
+/* The record is not written again, because the next start marks the buffer lost anyway. */
+static struct gb_content *lose_homeless_locked(struct gb_session *session, struct gb_buffer *b) {
+    const struct gb_content *c = b->rec.mirrored ? b->sides[GB_SIDE_DEVICE] : b->content;
+
+    if (!b->live || !c || atomic_load(&c->pool->state) != GB_POOL_DEAD)
+        return NULL;
+    return gb_buffer_lose_locked(session, b);
+}
+
+static struct gb_content *lose_missing_locked(struct gb_session *session, struct gb_buffer *b) {
+    bool has = b->content || b->sides[GB_SIDE_HOST] || b->sides[GB_SIDE_DEVICE];
+    struct gb_content *list = NULL;
+    int side;
+
+    if (!b->live || b->rec.state == GB_BUFFER_LOST || b->rec.state == GB_BUFFER_STORED)
+        return NULL;
+    if (!has && !b->rec.mirrored)
+        return gb_buffer_lose_locked(session, b);
+    for (side = 0; b->rec.mirrored && side < GB_SIDES; side++) {
+        if (!b->sides[side] && gb_side_current(b->rec.head, side))
+            gb_content_list_add(&list, gb_buffer_lose_side_locked(session, b, side));
+    }
+    return list;
+}
+
+struct gb_content *gb_buffer_lose_freed_locked(struct gb_session *session, struct gb_buffer *buffer) {
+    struct gb_content *list = lose_missing_locked(session, buffer);
+
+    gb_content_list_add(&list, lose_homeless_locked(session, buffer));
+    return list;
+}
+
 /* --- mirror ------------------------------------------------------------------------------------------------------- */
 
 #define NONE GB_HEAD_UNINITIALIZED

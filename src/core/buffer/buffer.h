@@ -195,6 +195,10 @@ struct gb_content *gb_buffer_lose_locked(struct gb_session *session, struct gb_b
  * dropped, linked by next. */
 struct gb_content *gb_buffer_lose_side_locked(struct gb_session *session, struct gb_buffer *buffer, enum gb_side side);
 
+/* A commit has ended: if the bytes, those of a side or their pool were freed meanwhile, its record says too much.
+ * Returns the contents to be dropped, linked by next. */
+struct gb_content *gb_buffer_lose_freed_locked(struct gb_session *session, struct gb_buffer *buffer);
+
 /* Clears every buffer of the session. Returns the contents to be dropped, linked by next. */
 struct gb_content *gb_session_clear_locked(struct gb_session *session);
 

@@ -2,7 +2,25 @@
  * order of a stream. The files of this folder, of durable and of share call this. */
 #include "core/buffer/transaction.h"
 
+#include "core/buffer/buffer.h"
 #include "core/runtime/runtime.h"
+
+int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err) {
+    struct gb_session *session = transaction->session;
+    struct gb_buffer *b = gb_buffer_place_locked(session, &transaction->name);
+
+    if (!b)
+        return gb_no_memory(err);
+    if (b->live && !b->deleting)
+        return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"",
+                            gb_session_client_name(session)->s, transaction->name.s);
+    if (b->fifo.taken)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
+                            transaction->name.s);
+    transaction->buffer = b;
+    gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
+    return 0;
+}
 
 /* Takes over the reference to the session; NULL: err says why. */
 static void *make(size_t size, struct gb_session *session, const struct gb_name *name,

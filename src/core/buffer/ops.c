@@ -694,7 +694,7 @@ static void run_reserve(struct gb_device_write *w) {
 }
 
 /* w: NULL when memory is exhausted. */
-static void start_side(struct gb_core *core, const struct gb_locator *at, bool host, const struct gb_name *stream,
+static void start_side(const struct gb_locator *at, bool host, const struct gb_name *stream,
                        const struct gb_buffer_check *check, struct gb_device_write *w, struct gb_buffer_call *call) {
     struct gb_turn *turn = gb_call_take_turn(&call->base);
     struct gb_error err = GB_ERROR_INIT;
@@ -715,17 +715,17 @@ static void start_side(struct gb_core *core, const struct gb_locator *at, bool h
     w->params.to_device_side = !host;
     if (check)
         w->params.check = *check;
-    gb_device_write_accept(core, at, stream, turn, w);
+    gb_device_write_accept(at, stream, turn, w);
 }
 
 void gb_buffer_mirror_sync(struct gb_core *core, const struct gb_locator *at, bool to_host,
                            const struct gb_name *stream, const struct gb_buffer_check *check,
                            struct gb_buffer_call *call) {
-    struct gb_device_write *w = gb_device_write_new(GB_DEVICE_WRITE_SYNC, call);
+    struct gb_device_write *w = gb_device_write_new(core, GB_DEVICE_WRITE_SYNC, call);
 
     if (w)
         w->run = run_sync;
-    start_side(core, at, to_host, stream, check, w, call);
+    start_side(at, to_host, stream, check, w, call);
 }
 
 /* --- release ------------------------------------------------------------------------------------------------------ */
@@ -891,14 +891,14 @@ static void free_first(struct gb_device_write *w) {
 
 void gb_buffer_mirror_reserve(struct gb_core *core, const struct gb_locator *at, const struct gb_mirror_reserve *what,
                               const struct gb_buffer_check *check, struct gb_buffer_call *call) {
-    struct gb_device_write *w = gb_device_write_new(GB_DEVICE_WRITE_RESERVE, call);
+    struct gb_device_write *w = gb_device_write_new(core, GB_DEVICE_WRITE_RESERVE, call);
 
     if (w) {
         w->run = run_reserve;
         w->capacity = what->bytes;
         w->params.wait_ms = what->wait_ms;
     }
-    start_side(core, at, what->host, &what->stream, check, w, call);
+    start_side(at, what->host, &what->stream, check, w, call);
 }
 
 /* --- seal --------------------------------------------------------------------------------------------------------- */

@@ -75,6 +75,15 @@ bool gb_after_leave_locked(struct gb_after *a) {
     return waited;
 }
 
+bool gb_after_stop_locked(struct gb_after *a) {
+    bool waited = a->waits;
+
+    if (!a->on)
+        return gb_after_leave_locked(a);
+    a->waits = false;
+    return waited;
+}
+
 static void note_oldest_locked(struct gb_session *session) {
     const struct gb_turn *t = TAILQ_FIRST(&session->turns);
 
@@ -112,14 +121,15 @@ void gb_after_find_locked(struct gb_session *session, const struct gb_name *buff
     relate(session, a, b ? latest(b, stream) : NULL);
 }
 
-int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const struct gb_name *buffer,
-                        const struct gb_name *source, const struct gb_core_stream *stream, struct gb_error *err) {
-    struct gb_buffer *b = gb_buffer_place_locked(session, buffer);
+/* A reader that must wait for a load cannot hold the bytes at once. */
+static bool must_load(const struct gb_session *session, const struct gb_name *source, const struct gb_buffer *dest) {
+    const struct gb_buffer *b = source ? gb_map_get(&session->buffers, source->s) : NULL;
 
-    if (!b)
-        return gb_no_memory(err);
-    if (source) /* before the turn stands in line: it may be the same buffer */
-        gb_after_find_locked(session, source, stream, &t->source);
+    return b && b != dest && b->live && b->rec.state == GB_BUFFER_STORED;
+}
+
+static void stand_locked(struct gb_session *session, struct gb_turn *t, struct gb_buffer *b,
+                         const struct gb_core_stream *stream) {
     t->session = gb_session_ref(session);
     t->buffer = b;
     t->stream = stream->id;
@@ -130,7 +140,35 @@ int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const str
     TAILQ_INSERT_TAIL(&b->turns, t, at_buffer);
     TAILQ_INSERT_TAIL(&session->turns, t, in_session);
     note_oldest_locked(session);
+}
+
+int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const struct gb_name *buffer,
+                        const struct gb_name *source, const struct gb_core_stream *stream, struct gb_error *err) {
+    struct gb_buffer *b = gb_buffer_place_locked(session, buffer);
+
+    if (!b)
+        return gb_no_memory(err);
+    if (must_load(session, source, b)) {
+        t->reader = gb_turn_new();
+        if (!t->reader)
+            return gb_no_memory(err);
+        t->reader->reads = true;
+    }
+    if (source) /* before the turn stands in line: it may be the same buffer */
+        gb_after_find_locked(session, source, stream, &t->source);
+    if (t->reader)
+        stand_locked(session, t->reader, gb_map_get(&session->buffers, source->s), stream);
+    stand_locked(session, t, b, stream);
     return 0;
+}
+
+void gb_turn_read_locked(struct gb_turn *t) {
+    struct gb_buffer *b = t->reader ? t->reader->buffer : NULL;
+
+    if (!b)
+        return;
+    gb_turn_end_locked(t->reader, NULL);
+    gb_buffer_reap_locked(t->session, b);
 }
 
 void gb_turn_stage_locked(struct gb_turn *t, enum gb_turn_stage stage) {
@@ -162,9 +200,9 @@ const struct gb_buffer_rec *gb_turn_rec_locked(struct gb_turn *t) {
 
 /* --- the end of a turn -------------------------------------------------------------------------------------------- */
 
-/* What follows a turn that has failed follows the one before it. */
+/* What follows a turn that has failed, or one that only reads, follows the one before it. */
 static bool pass_on(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
-    struct gb_turn *before = error ? t->after.on : NULL;
+    struct gb_turn *before = error || t->reads ? t->after.on : NULL;
 
     if (error && t->writes) {
         a->failed = true;
@@ -199,7 +237,7 @@ static void end_one(struct gb_turn *t, struct gb_after *a, const struct gb_error
     if (!a->waits)
         return;
     reach(a);
-    if (a->late) {
+    if (a->late && !t->reads) {
         LIST_INSERT_HEAD(&t->late, a, link);
         return;
     }
@@ -212,6 +250,7 @@ void gb_turn_end_locked(struct gb_turn *t, const struct gb_error *error) {
 
     if (!t->buffer)
         return;
+    gb_turn_read_locked(t);
     while ((a = LIST_FIRST(&t->afters)))
         end_one(t, a, error);
     TAILQ_REMOVE(&t->buffer->turns, t, at_buffer);
@@ -266,6 +305,7 @@ void gb_turn_free(struct gb_turn *t) {
     if (t->session) {
         if (!atomic_load(&t->ended))
             give_up(t);
+        gb_turn_free(t->reader);
         leave_all(t);
         gb_session_unref(t->session);
     }
@@ -340,6 +380,8 @@ int gb_after_check_locked(const struct gb_after *a, struct gb_error *err) {
 
     if (!a->failed && !refused)
         return 0;
+    if (why && why->code == GB_ERR_DEPENDENCY_FAILED) /* the first cause is the one that helps */
+        return gb_error_move(err, why);
     return gb_error_set(err, GB_ERR_DEPENDENCY_FAILED,
                         "an earlier request on the stream was to write these bytes and failed: %.200s",
                         why ? why->detail : "the daemon has no memory left");

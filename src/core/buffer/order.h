@@ -70,6 +70,7 @@ struct gb_turn {
     bool writes;                  /* bytes; if it fails, later requests that build on them fail, too */
     const void *batch;            /* the batch that commits it with others; only compared; NULL: none */
     bool related;                 /* it was to follow another one */
+    bool reads;                   /* it is a reader's place: what follows it follows the turn before it, when it ends */
     bool refused;                 /* by its transaction, which has not ended */
     const struct gb_error *error; /* why; the transaction's */
     int64_t id;                   /* of the buffer, and of its generation, once the transaction is valid */
@@ -89,6 +90,10 @@ struct gb_turn {
     struct gb_after_list late;   /* of those that wait for its last use of the memory */
     struct gb_after after;       /* of this request to the earlier write of the buffer */
     struct gb_after source;      /* and to that of the buffer that it copies from */
+
+    /* The place in the source's line, of a copy whose source is on disk alone: later writes of the source wait until
+     * the copy holds its bytes. NULL: none was needed. */
+    struct gb_turn *reader;
 };
 
 /* Makes a turn that stands in no line. Returns NULL if memory is exhausted. */
@@ -109,6 +114,9 @@ struct gb_turn *gb_call_take_turn(struct gb_call *call);
 
 /* The turn is further. Stages only rise. */
 void gb_turn_stage_locked(struct gb_turn *turn, enum gb_turn_stage stage);
+
+/* The bytes of the source are held: its later writes need not wait any more. */
+void gb_turn_read_locked(struct gb_turn *turn);
 
 /* Later requests may build on content, which is to be the buffer's. tell_locked as above. */
 void gb_turn_chain_locked(struct gb_turn *turn, struct gb_content *content, struct gb_core_stream *stream,
@@ -136,6 +144,10 @@ void gb_after_done(struct gb_after *after);
 
 /* Ends the relation. Returns true if it waited, so that go does not run. */
 bool gb_after_leave_locked(struct gb_after *after);
+
+/* Ends the wait, and returns as above. The relation stays: what follows the request's own turn follows the earlier one
+ * when the request has failed. */
+bool gb_after_stop_locked(struct gb_after *after);
 
 /* The buffer of that name as the request sees it: as the earlier turn will leave it, or as it is. In the first case
  * *seen is filled in and returned, which borrows what it holds. after may be NULL. Returns NULL with err, which may

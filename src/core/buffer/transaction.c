@@ -300,34 +300,6 @@ static struct gb_transaction *leave_locked(struct gb_session *session, struct gb
 
 static void run(struct gb_transaction *list);
 
-/* If the pool was deleted during the commit, the buffer is lost. The record is not written again, because the next
- * start marks it lost anyway. */
-static struct gb_content *lose_homeless_locked(struct gb_session *session, struct gb_buffer *b) {
-    const struct gb_content *c = b->rec.mirrored ? b->sides[GB_SIDE_DEVICE] : b->content;
-
-    if (!b->live || !c || atomic_load(&c->pool->state) != GB_POOL_DEAD)
-        return NULL;
-    return gb_buffer_lose_locked(session, b);
-}
-
-/* If the bytes, or those of a side, were freed during the commit, the committed record says too much. Returns the
- * contents to be dropped. */
-static struct gb_content *lose_missing_locked(struct gb_session *session, struct gb_buffer *b) {
-    bool has = b->content || b->sides[GB_SIDE_HOST] || b->sides[GB_SIDE_DEVICE];
-    struct gb_content *list = NULL;
-    int side;
-
-    if (!b->live || b->rec.state == GB_BUFFER_LOST || b->rec.state == GB_BUFFER_STORED)
-        return NULL;
-    if (!has && !b->rec.mirrored)
-        return gb_buffer_lose_locked(session, b);
-    for (side = 0; b->rec.mirrored && side < GB_SIDES; side++) {
-        if (!b->sides[side] && gb_side_current(b->rec.head, side))
-            gb_content_list_add(&list, gb_buffer_lose_side_locked(session, b, side));
-    }
-    return list;
-}
-
 static uint64_t side_bytes(const struct gb_buffer *b, int side) {
     return b->sides[side] ? b->sides[side]->bytes : 0;
 }
@@ -400,8 +372,7 @@ static struct gb_content *publish_all_locked(struct gb_transaction *c) {
     gb_buffer_note_behind_locked(c->session, c->buffer);
     note_locked(c, &before);
     gb_copies_note_locked(c->session, c->buffer->name, before.sealed, !c->removes && c->rec.sealed);
-    lost = lose_missing_locked(c->session, c->buffer);
-    gb_content_list_add(&lost, lose_homeless_locked(c->session, c->buffer));
+    lost = gb_buffer_lose_freed_locked(c->session, c->buffer);
     gb_guard_tell_locked(c->buffer, &c->rec);
     return lost;
 }
@@ -498,6 +469,36 @@ static int widen_one_locked(struct gb_transaction *c, struct gb_transaction_grou
     return r;
 }
 
+/* Transactions of one batch join it as they come; it puts them in order. */
+static bool waits_locked(struct gb_transaction *c, struct gb_after *after, enum gb_turn_stage until,
+                         void (*go)(struct gb_after *after)) {
+    if (!after->on || (c->turn->batch && after->on->batch == c->turn->batch))
+        return false;
+    after->sees = after->late = false;
+    after->until = until;
+    after->reached_locked = NULL;
+    after->go = go;
+    after->owner = c;
+    return gb_after_wait_locked(after);
+}
+
+static void enter_again(struct gb_after *after) {
+    struct gb_transaction *c = after->owner;
+    bool mine;
+
+    pthread_mutex_lock(&c->session->lock);
+    mine = gb_fifo_lock_acquire(&c->buffer->fifo, &c->waiter);
+    pthread_mutex_unlock(&c->session->lock);
+    if (mine)
+        run(c);
+}
+
+/* An earlier one that continues in a group has left the buffer's line, and stands in it again behind this one: which
+ * waits for its end. Its turn keeps the buffer's place. */
+static bool overtakes_locked(struct gb_transaction *c, void (*go)(struct gb_after *after)) {
+    return c->turn && waits_locked(c, &c->turn->after, GB_TURN_ENDED, go);
+}
+
 /* Validates and stores one transaction. If it is refused, or continues in a group, returns the transaction that has the
  * fifo lock next. */
 static struct gb_transaction *run_one(struct gb_transaction *c) {
@@ -507,6 +508,11 @@ static struct gb_transaction *run_one(struct gb_transaction *c) {
     int r;
 
     pthread_mutex_lock(&session->lock);
+    if (overtakes_locked(c, enter_again)) {
+        next = leave_locked(session, c->buffer);
+        pthread_mutex_unlock(&session->lock);
+        return next;
+    }
     r = check_all_locked(c);
     if (r == 0)
         r = widen_one_locked(c, &wider);
@@ -566,13 +572,24 @@ static void revert_all_locked(struct gb_transaction_group *g) {
 }
 
 static struct gb_content *publish_member_locked(struct gb_transaction_group *g, struct gb_transaction *c) {
-    bool is_new = transaction_is_new_locked(c);
-    struct gb_content *lost = publish_all_locked(c);
+    struct gb_content *lost;
 
-    if (is_new && c->buffer->behind && g->together)
-        gb_together_join(&g->together, c->buffer);
+    c->joins = g->together && transaction_is_new_locked(c);
+    lost = publish_all_locked(c);
     end_turn_locked(c);
     return lost;
+}
+
+/* When all members are published: one that writes the same buffer once more takes it out of its list. */
+static void join_all_locked(struct gb_transaction_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count && g->error.code == GB_OK; i++) {
+        if (g->transactions[i]->joins && g->transactions[i]->buffer->behind)
+            gb_together_join(&g->together, g->transactions[i]->buffer);
+    }
+    gb_together_finish(g->together);
+    g->together = NULL;
 }
 
 static void group_committed(void *arg, const struct gb_error *error) {
@@ -593,8 +610,7 @@ static void group_committed(void *arg, const struct gb_error *error) {
         revert_all_locked(g);
     for (i = 0; i < g->count && g->error.code == GB_OK; i++)
         gb_content_list_add(&lost, publish_member_locked(g, g->transactions[i]));
-    gb_together_finish(g->together);
-    g->together = NULL;
+    join_all_locked(g);
     next = leave_all_locked(g);
     pthread_mutex_unlock(&session->lock);
     gb_content_drop_all(lost);
@@ -740,6 +756,16 @@ static void abandon_locked(struct gb_transaction_group *g) {
     g->together = NULL;
 }
 
+static void member_turned(struct gb_after *after);
+
+static bool group_overtakes_locked(struct gb_transaction_group *g) {
+    size_t i;
+
+    for (i = 0; i < g->count; i++)
+        g->unturned += overtakes_locked(g->transactions[i], member_turned);
+    return g->unturned > 0;
+}
+
 /* As run_one, for a group that has all its fifo locks. */
 static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     struct gb_session *session = g->session;
@@ -750,6 +776,11 @@ static struct gb_transaction *run_group(struct gb_transaction_group *g) {
     int r;
 
     pthread_mutex_lock(&session->lock);
+    if (group_overtakes_locked(g)) {
+        next = leave_all_locked(g);
+        pthread_mutex_unlock(&session->lock);
+        return next;
+    }
     r = validate_all_locked(g);
     if (r == 0)
         r = plan_together_locked(g);
@@ -796,19 +827,6 @@ static void run(struct gb_transaction *list) {
 
 static void start_again(struct gb_after *after) {
     gb_transaction_start(after->owner);
-}
-
-/* Transactions of one batch join it as they come; it puts them in order. */
-static bool waits_locked(struct gb_transaction *c, struct gb_after *after, enum gb_turn_stage until,
-                         void (*go)(struct gb_after *after)) {
-    if (!after->on || (c->turn->batch && after->on->batch == c->turn->batch))
-        return false;
-    after->sees = after->late = false;
-    after->until = until;
-    after->reached_locked = NULL;
-    after->go = go;
-    after->owner = c;
-    return gb_after_wait_locked(after);
 }
 
 /* Returns true if the transaction waits for an earlier one, and is started again then. */
@@ -869,23 +887,6 @@ void gb_transaction_done(struct gb_transaction *transaction) {
     gb_text_set(&transaction->stream, NULL);
     free(transaction->kept);
     transaction->kept = NULL;
-}
-
-int gb_transaction_reserve_locked(struct gb_transaction *transaction, struct gb_error *err) {
-    struct gb_session *session = transaction->session;
-    struct gb_buffer *b = gb_buffer_place_locked(session, &transaction->name);
-
-    if (!b)
-        return gb_no_memory(err);
-    if (b->live && !b->deleting)
-        return gb_error_set(err, GB_ERR_BUFFER_EXISTS, "session \"%s\" has a buffer named \"%s\"",
-                            gb_session_client_name(session)->s, transaction->name.s);
-    if (b->fifo.taken)
-        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the name \"%s\" is just being made or deleted; try again",
-                            transaction->name.s);
-    transaction->buffer = b;
-    gb_fifo_lock_acquire(&b->fifo, &transaction->waiter);
-    return 0;
 }
 
 void gb_transaction_proceed(struct gb_transaction *transaction) {

@@ -57,6 +57,7 @@ struct gb_transaction {
     /* The transaction's own: */
     bool durable;         /* the commit waits for the disk */
     bool shares;          /* an earlier member of the group has the buffer's fifo lock for it */
+    bool joins;           /* its bytes are to be stored later, together with those of the group's others */
     bool with_others;     /* the bytes go to disk as those of another member of the group do */
     bool forgets;         /* the stored bytes of the database do not count any more */
     bool drops;           /* the spilled bytes do not count any more */

@@ -129,6 +129,8 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
 
     gb_buffer_keep_state_locked(b, &transaction->rec);
     gb_buffer_set_locked(s, b, &transaction->rec, b->content);
+    if (transaction->turn) /* copies that wait for their turn hold the bytes before they leave */
+        gb_turn_end_locked(transaction->turn, NULL);
     if (b->rec.state == GB_BUFFER_READY && b->rec.leases == 0 && !b->in_place && gb_buffer_on_disk(b)) {
         op->gone = gb_buffer_lose_locked(s, b);
         op->base.call->copied = true;

@@ -218,7 +218,22 @@ static int check_foreign_side(const struct gb_upload_params *p, const struct gb_
     return 0;
 }
 
-/* The side that is written, in its present memory if that is large enough; and the bytes that it needs first. */
+/* Whether a side that has memory gets fresh memory: the present one is too small, is to stay as it is if the batch is
+ * refused, is read by an earlier request, is mapped, or may be written from outside. */
+static bool moves_away(const struct gb_upload_params *p, const struct gb_upload_draft *draft) {
+    const struct gb_content *c = draft->place;
+    unsigned own = draft->source == c;
+
+    if (c->bytes < draft->bytes || draft->all_or_nothing)
+        return true;
+    if (!draft->merge && (c->tainted || (c->pin_count > 0 && !draft->sync)))
+        return true;
+    if (draft->reserve || p->in_place || c->owner)
+        return false;
+    return c->pin_count == 0 && atomic_load(&c->refs) > 1 + own;
+}
+
+/* The side that is written, in its present memory if that can be; and the bytes that it needs first. */
 static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     struct gb_buffer *b = draft->buffer;
     enum gb_head head = b ? b->rec.head : GB_HEAD_UNINITIALIZED;
@@ -243,10 +258,10 @@ static int plan_side(const struct gb_upload_params *p, struct gb_upload_draft *d
     if (b && check_foreign_side(p, draft, b->sides[draft->side], err) < 0)
         return -1;
     draft->place = b && !p->fresh ? b->sides[draft->side] : NULL;
-    if (draft->place && draft->place->bytes < draft->bytes)
+    if (draft->place && moves_away(p, draft))
         draft->place = NULL;
-    if (draft->place && !draft->merge && (draft->place->tainted || (draft->place->pin_count > 0 && !sync)))
-        draft->place = NULL; /* all of it is new: beside what is mapped, or may be written from outside */
+    if (!draft->place && draft->merge && move.step == GB_MIRROR_GO)
+        draft->base = b->sides[draft->side]; /* its other bytes */
     draft->in_place = draft->place && !sync;
     if (draft->place)
         draft->kind = draft->place->kind;
@@ -301,7 +316,7 @@ static int check_overlap(const struct gb_upload_draft *draft, struct gb_error *e
 /* How many bytes are written and where, of a payload that the caller brings. */
 static int plan_payload(const struct gb_upload_params *p, struct gb_upload_draft *draft, struct gb_error *err) {
     draft->has_crc32c = !p->scattered; /* it is computed as the bytes come */
-    if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
+    if (draft->buffer && !draft->later && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
         return -1;
     return p->partial ? plan_partial(p, draft, err) : plan_full(p, draft, err);
 }
@@ -338,16 +353,15 @@ static bool waits_to_begin_locked(struct gb_session *s, const struct gb_upload_p
 
 /* What is asked of a buffer that an earlier turn is about to write is decided at the commit. */
 static int check_buffer_locked(struct gb_session *s, const struct gb_upload_params *p, const struct gb_turn *turn,
-                               const struct gb_upload_draft *draft, struct gb_error *err) {
+                               struct gb_upload_draft *draft, struct gb_error *err) {
     const struct gb_buffer *b = draft->buffer;
     struct gb_after earlier = {.on = NULL};
-    bool later = draft->chained;
 
-    if ((p->check.check || (b && b->in_place)) && !turn) {
-        later = find_earlier_locked(s, p, &earlier);
+    if ((p->check.check || (b && (b->in_place || b->rec.sealed))) && !turn) {
+        draft->later = find_earlier_locked(s, p, &earlier);
         (void)gb_after_leave_locked(&earlier);
     }
-    if (later)
+    if (draft->chained || draft->later)
         return 0;
     if (b && b->in_place)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "core/buffer/buffer.h"
 #include "core/buffer/order.h"
+#include "core/durable/stored.h"
 #include "core/public/buffer.h"
 
 /* --- planning ----------------------------------------------------------------------------------------------------- */
@@ -341,17 +342,42 @@ static void refuse_turn(struct gb_device_write *w) {
     pthread_mutex_unlock(&w->turn->session->lock);
 }
 
+static void load_ended(void *arg) {
+    struct gb_device_write *w = arg;
+
+    gb_lane_post(&w->core->devices[0].lane, &w->task);
+}
+
+static void run_task(struct gb_task *task);
+
+/* Bytes that are on disk alone are being loaded: the write keeps its turn and runs again when a load has ended. */
+static void wait_for_load(struct gb_device_write *w) {
+    w->error = GB_ERROR_INIT;
+    w->again = true;
+    w->task.run = run_task;
+    w->loading.waker = (struct gb_waker){load_ended, w};
+    if (!gb_loads_wait(w->core, w->loads, &w->loading))
+        gb_lane_post(&w->core->devices[0].lane, &w->task);
+}
+
 void gb_device_write_fail(struct gb_device_write *w, const struct gb_error *error) {
+    if (error->code == GB_ERR_NOT_LOADED && w->running) {
+        wait_for_load(w);
+        return;
+    }
     w->error = *error;
     refuse_turn(w);
     end(w);
 }
 
-struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call) {
+struct gb_device_write *gb_device_write_new(struct gb_core *core, enum gb_device_write_what what,
+                                            struct gb_buffer_call *call) {
     struct gb_device_write *w = calloc(1, sizeof(*w));
 
     if (!w)
         return NULL;
+    w->core = core;
+    w->loads = gb_loads_sequence(core);
     w->what = what;
     w->call = call;
     call->base.free_result = gb_buffer_call_done;
@@ -466,8 +492,14 @@ static void take_source(struct gb_device_write *w, struct gb_copy_source *source
         gb_error_move(&w->error, &source->error);
     w->source = source->content;
     w->source_rec = source->rec;
+    w->has_source = source->error.code == GB_OK && w->error.code == GB_OK;
     source->content = NULL;
     source->rec.labels = NULL;
+}
+
+/* One that was resolved when its batch was accepted. Bytes that were not in memory then may be there now. */
+static bool is_resolved(const struct gb_copy_source *source) {
+    return source && source->resolved && source->error.code != GB_ERR_NOT_LOADED;
 }
 
 static int check_source(struct gb_device_write *w, const struct gb_buffer_rec *rec) {
@@ -491,12 +523,13 @@ static void hold_source_locked(struct gb_device_write *w) {
             return;
         gb_buffer_rec_set(&w->source_rec, rec);
         w->source = gb_content_ref(after->on->content);
+        w->has_source = true;
     } else if (after->on) {
         gb_error_set(&w->error, GB_ERR_BUFFER_BUSY,
                      "an earlier operation of the batch writes \"%s\" where its bytes are; put this one into a later "
                      "batch",
                      p->from.s);
-    } else if (p->source && p->source->resolved) {
+    } else if (is_resolved(p->source)) {
         if (p->source->error.code != GB_OK || check_source(w, &p->source->rec) == 0)
             take_source(w, p->source);
     } else {
@@ -505,18 +538,69 @@ static void hold_source_locked(struct gb_device_write *w) {
     }
 }
 
+static void find_source_locked(struct gb_device_write *w) {
+    hold_source_locked(w);
+    if (w->has_source)
+        gb_turn_read_locked(w->turn);
+}
+
 static void source_reached_locked(struct gb_after *after) {
-    hold_source_locked(after->owner);
+    find_source_locked(after->owner);
+}
+
+static bool reads_here(const struct gb_device_write *w) {
+    return w->what == GB_DEVICE_WRITE_COPY && gb_name_equal(&w->asked.session, &w->asked.from_session);
+}
+
+/* A source of another session, where the stream has no order. */
+static void hold_now(struct gb_core *core, struct gb_device_write *w) {
+    struct gb_copy_source now = {.resolved = false};
+    struct gb_device_write_params one = w->asked;
+
+    if (w->what != GB_DEVICE_WRITE_COPY || reads_here(w))
+        return;
+    if (!is_resolved(one.source)) {
+        one.source = &now;
+        gb_copy_sources_resolve(core, &one, 1);
+    }
+    take_source(w, one.source);
 }
 
 /* --- the turn ----------------------------------------------------------------------------------------------------- */
 
+/* The source may have come from the disk since. */
+static void hold_source_again(struct gb_device_write *w) {
+    if (w->what != GB_DEVICE_WRITE_COPY) { /* run looks at the sides again */
+        gb_content_drop_later(w->source);
+        gb_buffer_rec_done(&w->source_rec);
+        gb_buffer_rec_done(&w->call->buffer);
+        w->source = NULL;
+        return;
+    }
+    if (w->has_source)
+        return;
+    if (!reads_here(w)) {
+        hold_now(w->core, w);
+        return;
+    }
+    pthread_mutex_lock(&w->session->lock);
+    find_source_locked(w);
+    pthread_mutex_unlock(&w->session->lock);
+}
+
 static void run(struct gb_device_write *w) {
     struct gb_error err = GB_ERROR_INIT;
 
-    if (gb_call_withdraw(&w->call->base, &err) < 0)
+    if (gb_call_withdraw(&w->call->base, &err) < 0) {
         gb_device_write_fail(w, &err);
-    else if (w->error.code != GB_OK)
+        return;
+    }
+    w->running = true;
+    if (w->error.code == GB_OK && w->again) {
+        w->loads = gb_loads_sequence(w->core);
+        hold_source_again(w);
+    }
+    if (w->error.code != GB_OK)
         gb_device_write_fail(w, &w->error);
     else
         w->run(w);
@@ -546,8 +630,8 @@ static bool cancel_waiting(void *arg, bool act) {
     pthread_mutex_lock(&s->lock);
     waits = w->waiting > 0;
     if (act && waits) {
-        w->waiting -= gb_after_leave_locked(&w->turn->after);
-        w->waiting -= gb_after_leave_locked(&w->turn->source);
+        w->waiting -= gb_after_stop_locked(&w->turn->after);
+        w->waiting -= gb_after_stop_locked(&w->turn->source);
         if (w->waiting == 0) {
             w->task.run = run_task;
             gb_lane_post(&w->core->devices[0].lane, &w->task);
@@ -571,10 +655,6 @@ static bool waits_locked(struct gb_device_write *w, struct gb_after *after, enum
     after->go = turned;
     after->owner = w;
     return gb_after_wait_locked(after);
-}
-
-static bool reads_here(const struct gb_device_write *w) {
-    return w->what == GB_DEVICE_WRITE_COPY && gb_name_equal(&w->asked.session, &w->asked.from_session);
 }
 
 static int take_turn_locked(struct gb_device_write *w, const struct gb_name *name, const struct gb_name *stream,
@@ -610,16 +690,15 @@ static bool wait_locked(struct gb_device_write *w) {
     return w->waiting > 0;
 }
 
-void gb_device_write_accept(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
-                            struct gb_turn *turn, struct gb_device_write *w) {
+void gb_device_write_accept(const struct gb_locator *at, const struct gb_name *stream, struct gb_turn *turn,
+                            struct gb_device_write *w) {
     struct gb_core_stream *st = NULL;
     struct gb_error err = GB_ERROR_INIT;
     bool waits = false;
     int r;
 
-    w->core = core;
     w->turn = turn ? turn : gb_turn_new();
-    w->session = w->turn ? gb_op_session(core, &at->session, &err) : NULL;
+    w->session = w->turn ? gb_op_session(w->core, &at->session, &err) : NULL;
     if (!w->session) {
         if (!w->turn)
             gb_no_memory(&err);
@@ -677,23 +756,10 @@ static void run_write(struct gb_device_write *w) {
     gb_device_write_start(w);
 }
 
-/* A source of another session, where the stream has no order. */
-static void hold_now(struct gb_core *core, struct gb_device_write *w) {
-    struct gb_copy_source now = {.resolved = false};
-    struct gb_device_write_params one = w->asked;
-
-    if (w->what != GB_DEVICE_WRITE_COPY || reads_here(w))
-        return;
-    if (!one.source) {
-        one.source = &now;
-        gb_copy_sources_resolve(core, &one, 1);
-    }
-    take_source(w, one.source);
-}
-
 void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
     struct gb_turn *turn = gb_call_take_turn(&call->base);
-    struct gb_device_write *w = gb_device_write_new(params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL, call);
+    enum gb_device_write_what what = params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL;
+    struct gb_device_write *w = gb_device_write_new(core, what, call);
     struct gb_error err = GB_ERROR_INIT;
 
     if (!w) {
@@ -718,5 +784,5 @@ void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *
     w->run = run_write;
     w->turn = turn;
     hold_now(core, w);
-    gb_device_write_accept(core, &(struct gb_locator){params->session, params->name}, &params->stream, turn, w);
+    gb_device_write_accept(&(struct gb_locator){params->session, params->name}, &params->stream, turn, w);
 }

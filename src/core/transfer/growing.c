@@ -44,7 +44,7 @@ static uint64_t size_locked(struct gb_session *s, enum gb_kind kind, uint64_t he
 static int plan(struct gb_session *s, void *owner, const struct gb_upload_params *p, struct gb_upload_draft *draft,
                 struct gb_error *err) {
     (void)owner;
-    if (draft->buffer && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
+    if (draft->buffer && !draft->later && gb_guard_check_unsealed_locked(draft->buffer, err) < 0)
         return -1;
     draft->has_crc32c = true;
     draft->open_ended = true;

@@ -427,7 +427,7 @@ void gb_upload_rest_never(struct gb_upload *u) {
     if (!drops || !u->own_turn)
         return;
     pthread_mutex_lock(&u->t.session->lock);
-    waited = gb_after_leave_locked(&u->turn->after);
+    waited = gb_after_stop_locked(&u->turn->after);
     pthread_mutex_unlock(&u->t.session->lock);
     pthread_mutex_lock(&u->t.lock);
     drops = (u->rest & GB_REST_HELD) && (waited || (u->rest & GB_REST_TURN));

@@ -99,6 +99,7 @@ struct gb_upload_draft {
     struct gb_buffer *buffer;  /* as the upload sees it; NULL: a new one */
     struct gb_buffer seen;     /* it, while an earlier turn is to write it (gb_after_see_locked) */
     bool chained;              /* so it is */
+    bool later;                /* an earlier request is about to change the buffer: the commit checks it */
     struct gb_core_pool *pool; /* the device's own pool for kinds without pools */
     struct gb_name pool_name;
     enum gb_kind kind;
@@ -439,7 +440,12 @@ struct gb_device_write {
     void (*run)(struct gb_device_write *write); /* when its turn has come */
     bool fixed;                                 /* it may write memory where it is */
     bool waited;                                /* for its turn */
-    unsigned waiting;                           /* earlier turns that are waited for; the session's lock */
+    bool running;                               /* its turn has come */
+    bool again;                                 /* it waited for a load since */
+    bool has_source;
+    uint64_t loads; /* gb_loads_sequence, before the source and the buffer were looked at */
+    struct gb_load_waiter loading;
+    unsigned waiting; /* earlier turns that are waited for; the session's lock */
     struct gb_task task;
     struct gb_upload *upload;
     struct gb_content *source; /* a reference until the copy is done; NULL: a fill, or the source is all zeros */
@@ -462,11 +468,12 @@ struct gb_device_write {
 };
 
 /* Makes a device write for the call. Returns NULL if memory is exhausted. */
-struct gb_device_write *gb_device_write_new(enum gb_device_write_what what, struct gb_buffer_call *call);
+struct gb_device_write *gb_device_write_new(struct gb_core *core, enum gb_device_write_what what,
+                                            struct gb_buffer_call *call);
 /* Takes the write's turn in that session and calls write->run, at once or when its turn has come. write->params.check
  * is set. turn: taken before; NULL: not yet. Takes turn and write. */
-void gb_device_write_accept(struct gb_core *core, const struct gb_locator *at, const struct gb_name *stream,
-                            struct gb_turn *turn, struct gb_device_write *write);
+void gb_device_write_accept(const struct gb_locator *at, const struct gb_name *stream, struct gb_turn *turn,
+                            struct gb_device_write *write);
 /* Starts the write, which finishes its call at the end. Takes the write. */
 void gb_device_write_start(struct gb_device_write *write);
 /* Plans the write, and starts nothing: returns 0, or -1 with the refusal. The session's lock is held. */
