@@ -358,6 +358,16 @@ class Interpreter:
     def state(self, name):
         return self.history[name][-1][1]
 
+    def follows_failure(self, name, op):
+        """Whether the latest writes of the buffer that are before op, and had not ended when it was sent, have failed."""
+        for w, _ in reversed(self.history[name][1:]):
+            if w.is_before(op) and not w.has_ended_before(op):
+                if not w.failed:
+                    return False
+                if w.what in ("put", "fill", "copy", "sync"):
+                    return True
+        return False
+
     def last_write(self, name, op):
         """The latest write of the buffer before op that had not ended when op was sent; None: all had."""
         writes = [w for w, _ in self.history[name][1:] if w.is_before(op) and not w.has_ended_before(op)]
@@ -366,9 +376,8 @@ class Interpreter:
     def may_depend_on_failure(self, op):
         """Whether dependency_failed is a possible answer."""
         missing = op.what == "fill" and not self.state(op.buffer).there  # and so without a length
-        earlier = self.last_write(op.buffer, op) if op.needs_old_bytes or op.in_place or missing else None
-        source = self.last_write(op.source, op) if op.source else None
-        return any(w and w.failed and w.what in ("put", "fill", "copy", "sync") for w in (earlier, source))
+        builds = op.needs_old_bytes or op.in_place or missing
+        return (builds and self.follows_failure(op.buffer, op)) or (op.source and self.follows_failure(op.source, op))
 
     def may_be_busy(self, op):
         """A write in place is refused while others use the bytes."""

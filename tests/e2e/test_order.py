@@ -199,6 +199,14 @@ def test_a_write_in_place_waits_for_its_source(h):
     assert h.data("y") == OLD and h.meta("y")["state"] == "ready"
 
 
+def test_an_upload_behind_the_deletion_of_a_sealed_buffer(h):
+    h.post("buffers/x/seal")
+    hold(h)
+    batch = left(h, "POST", "batch", {"operations": [op("fill", "y", pattern=1), op("delete", "x")], "stream": "a"})
+    made = left(h, "PUT", "buffers/x/data?stream=a", b"new")
+    assert ended(h, batch) and ended(h, made)["status"] == 201 and h.data("x") == b"new"
+
+
 def test_deletes_creates_and_seals(h):
     hold(h)
     ops = [fill(h, "x", 7), copy(h, "y", "x")]
@@ -495,6 +503,17 @@ def test_an_atomic_batch_that_is_refused_leaves_all_as_it_was(h):
     failed(h, waits, 412, "precondition_failed")
     failed(h, after, 409, "dependency_failed")
     assert (h.data("x"), h.data("y"), h.data("z")) == (b"\7" * SIZE, OLD, OLD)
+
+
+def test_a_copy_makes_what_a_refused_batch_was_to_make(h):
+    hold(h)
+    fill(h, "x", 7)
+    batch = left(h, "POST", "batch", {"operations": [
+        op("copy", "made", **{"from": "x"}), op("fill", "none", pattern=3)], "stream": "a", "atomic": True})
+    ops = [copy(h, "made", "y"), fill(h, "made", 1, offset=0, bytes=8)]
+    failed(h, batch, 404, "buffer_not_found")
+    assert [ended(h, one)["status"] for one in ops] == [201, 200] and h.meta("made")["generation"] == 2
+    assert h.data("made") == b"\1" * 8 + OLD[8:]
 
 
 def test_an_atomic_batch_that_is_refused_leaves_a_mirrored_buffer_as_it_was(h):

@@ -497,8 +497,7 @@ static void prepare(struct gb_upload *u) {
         gb_content_drop(base, NULL, NULL); /* its home is this stream */
         return;
     }
-    if (u->turn)
-        gb_upload_queued(u);
+    gb_upload_queued(u);
     gb_content_drop(base, NULL, NULL);
     pthread_mutex_lock(&u->t.lock);
     /* Slots may be filled and queued behind the stream's earlier work. The CPU itself has to wait for that work. */
@@ -649,6 +648,7 @@ static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_uploa
     plan->open_ended = draft->open_ended;
     plan->partial = params->partial && b;
     plan->merge = draft->merge;
+    plan->remakes = draft->remakes;
     plan->late = draft->late;
     plan->zero = draft->zero;
     plan->placed = draft->place != NULL;

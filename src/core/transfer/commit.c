@@ -73,10 +73,10 @@ static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     };
 }
 
-static void describe(const struct gb_upload *u, struct gb_buffer_rec *rec) {
+static void describe(const struct gb_upload *u, bool is_new, struct gb_buffer_rec *rec) {
     const struct gb_buffer_params *p = &u->plan.buffer;
 
-    if (!u->plan.partial) {
+    if (!u->plan.partial || is_new) {
         if (p->has_durability)
             rec->durability = p->durability;
         if (p->has_spill)
@@ -113,7 +113,7 @@ static void tell_locked(struct gb_turn *turn, struct gb_buffer_rec *ret) {
         gb_buffer_copy_locked(b, ret);
     else
         new_record(u, ret);
-    describe(u, ret);
+    describe(u, !b, ret);
     ret->run = u->t.core->run;
 }
 
@@ -151,8 +151,10 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
     if ((b && gb_guard_check_unsealed_locked(b, err) < 0) ||
         gb_kind_check_source(u->content->kind, u->content->pool, err) < 0)
         return -1;
+    if (!b && (!p->partial || p->remakes))
+        return 0;
     if (!b)
-        return p->partial ? gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile") : 0;
+        return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile");
     if (b->rec.mirrored != p->mirrored || (p->partial && b->rec.bytes != p->bytes) || (p->merge && !has_base(u, b)))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
     return 0;
@@ -173,7 +175,7 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
         gb_buffer_copy_locked(b, &transaction->rec);
     else
         new_record(u, &transaction->rec);
-    describe(u, &transaction->rec);
+    describe(u, !b, &transaction->rec);
     /* A process that maps, or mapped, memory written in place may still write to it; so may the owner of adopted
      * memory. */
     if (u->content->owner || (u->plan.placed && (u->content->pin_writers > 0 || u->content->tainted)))

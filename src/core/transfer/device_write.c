@@ -100,6 +100,7 @@ static int plan_existing(struct gb_device_write *w, const struct gb_upload_param
     draft->at = w->offset;
     draft->payload = w->bytes;
     draft->merge = !draft->reserve && w->bytes != b->rec.bytes;
+    draft->remakes = draft->chained && w->what == GB_DEVICE_WRITE_COPY && !draft->merge;
     if (draft->merge && gb_after_check_locked(&w->turn->after, err) < 0)
         return -1;
     return gb_upload_check_merge(draft, err);

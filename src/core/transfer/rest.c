@@ -67,12 +67,13 @@ int gb_upload_queue_rest(struct gb_upload *u, struct gb_stream *stream, struct g
     return gb_content_move(c, end, u->base, end, u->plan.bytes - end, stream, &way, err);
 }
 
-/* Later writes of the stream may build on the bytes. */
+/* Later writes of the stream may build on the bytes. The last byte may be taking the turn on another thread. */
 void gb_upload_queued(struct gb_upload *u) {
     struct gb_session *s = u->t.session;
 
     pthread_mutex_lock(&s->lock);
-    gb_turn_stage_locked(u->turn, GB_TURN_QUEUED);
+    if (u->turn)
+        gb_turn_stage_locked(u->turn, GB_TURN_QUEUED);
     pthread_mutex_unlock(&s->lock);
 }
 

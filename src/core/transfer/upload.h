@@ -79,6 +79,7 @@ struct gb_upload_plan {
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
     bool merge;      /* bytes of the buffer outside the payload stay */
+    bool remakes;    /* partial: all of a buffer that an earlier turn is to make; this makes it if that has failed */
     bool late;       /* they are those that the upload sees at the end of the payload */
     bool zero;       /* the bytes outside the payload are zeros */
     bool placed;     /* content already has its memory */
@@ -108,6 +109,7 @@ struct gb_upload_draft {
     uint64_t payload;
     bool open_ended;
     bool merge;
+    bool remakes;
     bool zero;
     bool in_place;
     bool mirrored;
