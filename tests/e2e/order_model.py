@@ -359,7 +359,7 @@ class Interpreter:
         return self.history[name][-1][1]
 
     def follows_failure(self, name, op):
-        """Whether the latest writes of the buffer that are before op, and had not ended when it was sent, have failed."""
+        """Whether the latest writes of the buffer before op that had not ended when it was sent have failed."""
         for w, _ in reversed(self.history[name][1:]):
             if w.is_before(op) and not w.has_ended_before(op):
                 if not w.failed:

@@ -55,7 +55,7 @@ class Operation:
         schema = self.described.resolve(self.schema)
         if "anyOf" in schema:
             schema = self.described.resolve(schema["anyOf"][0])
-        more = {"bytes": 4} if self.route.endswith(("/buffers", "/uploads")) else {}
+        more = {"bytes": 4} if self.route.endswith(("/buffers", "/uploads", "/reserve")) else {}
         return {**{name: self.value(schema["properties"][name], name) for name in schema.get("required", [])}, **more}
 
     def value(self, described, name):
@@ -227,6 +227,7 @@ def test_preconditions(start):
         # test_adopt has that one; etcd's
         if "412" in op.statuses and "{upload}" not in op.route and not op.route.endswith(("/adopt", "/{op}")):
             d.ask("POST", "/v1/sessions", {"name": "q"})
+            d.ask("POST", "/v1/sessions/q/events", {"name": "e"})
             mirrored = op.route.endswith(("/sync", "/reserve", "/release"))
             d.put("b", b"abcd", "q", "?mirrored=true" if mirrored else "")
             left = until("an operation is left", lambda: fill_later(d)) if "{operation}" in op.route else {"id": "x"}
