@@ -102,7 +102,7 @@ def test_lost(three, start, simulated):
 
 @pytest.mark.parametrize("stream, code", [("default", "buffer_exists"), ("s", "buffer_busy")])
 def test_a_name_that_is_just_being_made(start, simulated, backend, stream, code):
-    """The second of one stream waits for the first; one of another stream is told to try again."""
+    """The second of one stream waits for the first; one of another stream gets 409 and a time."""
     d = start(spec=f"fault:kind_alloc=delay/1000:{backend}")
     d.ask("POST", S + "/streams", {"name": "s"}).expect(201)
     target, replies = S + "/buffers", []
