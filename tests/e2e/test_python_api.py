@@ -246,7 +246,7 @@ def test_calls_keep_the_order_of_a_stream(start):
             c.streams.hold("a", 500)
             filled = c.submit(c.fill, "x", 7, stream="a")
             said = method("x", stream="a", **more)
-            assert c.operations.get(filled["id"])["state"] == "done", method
+            assert c.operations.wait(filled)["state"] == "done", method
             assert said is True if known is None else known.items() <= said.items()
             assert c.delete("x", missing_ok=True)
 
