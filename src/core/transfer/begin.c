@@ -669,8 +669,10 @@ static int plan_locked(struct gb_upload *u, const struct gb_upload_params *param
     struct gb_upload_plan *plan = gb_upload_plan_of(u);
     struct gb_upload_draft draft;
 
-    if (gb_core_stream_use_locked(u->t.session, &params->buffer.stream, &u->t.stream, err) < 0 ||
-        gb_upload_draft_locked(u->t.session, params, u->role, u->owner, u->turn ? u->turn : params->turn, &draft, err) <
+    /* One that waited to begin has its stream already. */
+    if (!u->t.stream && gb_core_stream_use_locked(u->t.session, &params->buffer.stream, &u->t.stream, err) < 0)
+        return -1;
+    if (gb_upload_draft_locked(u->t.session, params, u->role, u->owner, u->turn ? u->turn : params->turn, &draft, err) <
             0 ||
         reserve_locked(u, &params->buffer.name, &draft, err) < 0)
         return -1;
