@@ -334,6 +334,23 @@ def test_an_order_reaches_over_several_streams(h):
     assert h.data("x") == b"\7" * 60 + b"1234" and ended(h, part)["result"]["generation"] == 3
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_waits_on_a_stream_that_is_deleted(h, again):
+    """It ends as if the stream were there, and another stream of the name has nothing of it."""
+    hold(h)
+    first = fill(h, "x", 7)
+    h.post("events/e/record", {"stream": "a"})
+    h.post("events/e/wait", {"stream": "b"})
+    ops = [first, fill(h, "x", 8, stream="b", offset=0, bytes=8), copy(h, "y", "x", stream="b")]
+    part = left(h, "PUT", "buffers/x/data?stream=b&offset=60", b"1234")
+    h.delete("streams/b")
+    if again:
+        h.post("streams", {"name": "b"}, 201)
+    still_held(h)
+    assert [ended(h, op)["status"] for op in ops] == [200] * 3 and ended(h, part)["status"] == 200
+    assert h.data("x") == b"\10" * 8 + b"\7" * 52 + b"1234" and h.data("y") == b"\10" * 8 + b"\7" * 56
+
+
 def test_without_an_order_the_last_committed_generation_is_seen(h):
     hold(h)
     op = fill(h, "x", 7)

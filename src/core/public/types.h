@@ -190,6 +190,7 @@ struct gb_buffer_params {
 
 /* --- transfers ---------------------------------------------------------------------------------------------------- */
 
+struct gb_core_stream;
 struct gb_session;
 
 /* What the caller counts for an open multipart upload. end is called once, on any thread, when the upload is no longer
@@ -225,9 +226,10 @@ struct gb_upload_params {
     bool asked_before; /* gb_upload_check: a refusal is neither counted nor reported, because another call does so */
     unsigned wait_ms;  /* how long to wait for memory to become free */
     struct gb_buffer_check check;
-    struct gb_turn *turn;   /* of a device write: its own; NULL: the upload takes one with its last byte */
-    struct gb_place *place; /* of a multipart upload: taken, and made empty, if it is begun; NULL: none */
-    struct gb_waker waker;  /* there may be room, or the upload has ended; any thread; spurious calls happen */
+    struct gb_turn *turn;          /* of a device write: its own; NULL: the upload takes one with its last byte */
+    struct gb_core_stream *stream; /* of a device write: the stream, in use; NULL: buffer.stream names it */
+    struct gb_place *place;        /* of a multipart upload: taken, and made empty, if it is begun; NULL: none */
+    struct gb_waker waker;         /* there may be room, or the upload has ended; any thread; spurious calls happen */
 };
 
 /* Times of one transfer, milliseconds on the device's clock. */

@@ -670,6 +670,8 @@ static int plan_locked(struct gb_upload *u, const struct gb_upload_params *param
     struct gb_upload_draft draft;
 
     /* One that waited to begin has its stream already. */
+    if (params->stream)
+        u->t.stream = gb_core_stream_use_more(params->stream);
     if (!u->t.stream && gb_core_stream_use_locked(u->t.session, &params->buffer.stream, &u->t.stream, err) < 0)
         return -1;
     if (gb_upload_draft_locked(u->t.session, params, u->role, u->owner, u->turn ? u->turn : params->turn, &draft, err) <

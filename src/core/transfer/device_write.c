@@ -288,6 +288,7 @@ static void end(struct gb_device_write *w) {
     if (w->params.check.free_arg)
         w->params.check.free_arg(w->params.check.arg);
     gb_buffer_rec_done(&w->source_rec);
+    gb_core_stream_unuse(w->stream);
     gb_session_unref(w->session);
     free(w);
     gb_call_finish(&call->base, error.code == GB_OK ? NULL : &error);
@@ -416,6 +417,7 @@ void gb_device_write_start(struct gb_device_write *w) {
 
     p->session = w->session;
     p->turn = w->turn;
+    p->stream = w->stream;
     p->waker = (struct gb_waker){wake, w};
     u = gb_upload_make(w->core, p, &device_write, w, &err);
     if (!u) {
@@ -659,13 +661,13 @@ static bool waits_locked(struct gb_device_write *w, struct gb_after *after, enum
 }
 
 static int take_turn_locked(struct gb_device_write *w, const struct gb_name *name, const struct gb_name *stream,
-                            struct gb_core_stream **ret_stream, struct gb_error *err) {
+                            struct gb_error *err) {
     w->turn->writes = w->what != GB_DEVICE_WRITE_RESERVE;
+    if (!w->stream && gb_core_stream_use_locked(w->session, stream, &w->stream, err) < 0)
+        return -1;
     if (w->turn->session)
         return 0;
-    if (gb_core_stream_use_locked(w->session, stream, ret_stream, err) < 0)
-        return -1;
-    return gb_turn_take_locked(w->session, w->turn, name, reads_here(w) ? &w->asked.from : NULL, *ret_stream, err);
+    return gb_turn_take_locked(w->session, w->turn, name, reads_here(w) ? &w->asked.from : NULL, w->stream, err);
 }
 
 /* Memory that is written where it is: it must have no other user, and get no bytes that may still fail. */
@@ -693,7 +695,6 @@ static bool wait_locked(struct gb_device_write *w) {
 
 void gb_device_write_accept(const struct gb_locator *at, const struct gb_name *stream, struct gb_turn *turn,
                             struct gb_device_write *w) {
-    struct gb_core_stream *st = NULL;
     struct gb_error err = GB_ERROR_INIT;
     bool waits = false;
     int r;
@@ -708,12 +709,11 @@ void gb_device_write_accept(const struct gb_locator *at, const struct gb_name *s
     }
     gb_call_offer(&w->call->base, NULL, cancel_waiting, w);
     pthread_mutex_lock(&w->session->lock);
-    r = take_turn_locked(w, &at->name, stream, &st, &err);
+    r = take_turn_locked(w, &at->name, stream, &err);
     if (r == 0)
         waits = wait_locked(w);
     w->waited = waits;
     pthread_mutex_unlock(&w->session->lock);
-    gb_core_stream_unuse(st);
     if (r < 0)
         w->error = err;
     if (!waits)

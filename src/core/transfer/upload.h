@@ -436,6 +436,7 @@ struct gb_device_write {
     struct gb_core *core;
     struct gb_session *session; /* a reference, once the write was accepted */
     struct gb_turn *turn;
+    struct gb_core_stream *stream;              /* in use, once the write was accepted, also if the stream is deleted */
     struct gb_device_write_params asked;        /* COPY, FILL */
     struct gb_upload_params params;             /* check is the write's until an upload has it */
     enum gb_side side;                          /* SYNC, RESERVE */
