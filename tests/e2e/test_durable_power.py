@@ -13,6 +13,7 @@ from values import payload
 
 pytestmark = pytest.mark.once  # the disk's own work
 
+MEGABYTES = 256  # more than four workers fill
 ROUNDS = int(os.environ.get("GB_E2E_DURABLE", "0"))
 
 
@@ -20,7 +21,7 @@ class Machine:
     """Its disk, and the same disk as it is after a loss of power."""
 
     def __init__(self, start, folder):
-        self.start, self.folder, self.disks, self.d = start, folder, [Disk(os.path.join(folder, "0"))], None
+        self.start, self.folder, self.disks, self.d = start, folder, [Disk(os.path.join(folder, "0"), MEGABYTES)], None
 
     def on(self, *options, **more):
         os.makedirs(self.disks[-1].state, exist_ok=True)
