@@ -42,7 +42,6 @@ static bool retry(void *device) {
 
 static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     struct gb_core_device *d = &core->devices[index];
-    enum gb_kind kind;
     char name[24];
 
     d->core = core;
@@ -65,9 +64,6 @@ static int open_device(struct gb_core *core, int index, struct gb_error *err) {
     if (gb_lane_init(&d->lane, name, retry, d, err) < 0)
         return -1;
     d->lane.before = gb_free_cache_free;
-    for (kind = 0; kind < GB_KIND_COUNT; kind++)
-        core->slots_needed |=
-            d->rec.kind_missing[kind][0] == '\0' && (!gb_kind_direct_in(d, kind) || !gb_kind_direct_out(d, kind));
     return 0;
 }
 
@@ -132,7 +128,7 @@ static int start(struct gb_core *core, struct gb_error *err) {
 
     if (core_devices_open(core, err) < 0)
         return -1;
-    if (core->slots_needed && open_slots(core, err) < 0)
+    if (open_slots(core, err) < 0)
         return -1;
     for (i = 0; i < GB_COMPUTE_LANES; i++) {
         if (gb_lane_init(&core->compute[i], "gb-compute", gb_lane_no_more, NULL, err) < 0)

@@ -1,15 +1,13 @@
 """Clients that change durable buffers until the daemon dies, and tell an oracle what they sent and what was
 acknowledged."""
 import http.client
-import json
 import random
-import struct
 import threading
 
 from durable import SIZES, path_of
 from durable_oracle import GONE, digest, successor
 from harness import DATA, PATIENCE_S, Client
-from values import payload
+from values import payload, safetensors_of
 
 TENSORS = 20
 BUSY = {"not_loaded", "buffer_busy"}  # the same request is sent again
@@ -181,14 +179,8 @@ class Worker(threading.Thread):
         if self.size:
             sizes["w0"] = self.size
         tensors = {n: self.fresh(size) for n, size in sizes.items()}
-        header, at = {}, 0
-        for n, data in tensors.items():
-            header[n] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
-            at += len(data)
-        text = json.dumps(header).encode()
         self.change({n: self.follows(n, data) for n, data in tensors.items()}, "PUT",
-                    f"/v1/sessions/{self.session}/tensors", struct.pack("<Q", len(text)) + text
-                    + b"".join(tensors.values()), atomic=True)
+                    f"/v1/sessions/{self.session}/tensors", safetensors_of(**tensors), atomic=True)
 
     def do_batch(self):
         a, b = self.there(), f"b{self.rng.randrange(2)}"

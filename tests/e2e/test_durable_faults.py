@@ -1,9 +1,7 @@
 """The disk fails on the way: the answer says so, what was there is there, nothing is left over, and the next upload
 succeeds."""
-import json
 import os
 import re
-import struct
 import subprocess
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from durable import BEHIND, SIZES, SYNC, aside, becomes_tidy, failing, path_of, ready, storage
 from feed import Feed
 from harness import DATA, until
-from values import payload
+from values import payload, safetensors_of
 
 pytestmark = pytest.mark.once  # the disk's own work
 
@@ -83,16 +81,6 @@ def test_the_commit_fails(lives, tmp_path, size, killed):
 
 # --- other kinds of writes --------------------------------------------------------------------------------------------
 
-
-def tensors_of(**tensors):
-    header, at = {}, 0
-    for n, data in tensors.items():
-        header[n] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + b"".join(tensors.values())
-
-
 S = "/v1/sessions/default"
 # How the request is sent, and what x has afterwards.
 WRITES = {
@@ -100,7 +88,7 @@ WRITES = {
     "slice": (lambda d: d.ask("PUT", DATA.format("default", "x") + "?slice=0:5", b"abcde"), b"abcde" + A[5:]),
     "copy": (lambda d: d.ask("POST", path_of("x") + "/copy", {"from": "y"}), B),
     "fill": (lambda d: d.ask("POST", path_of("x") + "/fill", {"pattern": 7}), b"\7" * len(A)),
-    "tensors": (lambda d: d.ask("PUT", S + "/tensors", tensors_of(w=C[:70000], x=B)), B),
+    "tensors": (lambda d: d.ask("PUT", S + "/tensors", safetensors_of(w=C[:70000], x=B)), B),
     "batch": (lambda d: d.ask("POST", S + "/batch", {"operations": [{"op": "fill", "buffer": "x", "pattern": 7}]}),
               b"\7" * len(A)),
     "durability": (lambda d: d.ask("PATCH", path_of("none"), {"durability": "sync"}), A),

@@ -11,6 +11,7 @@ from fleet import Fleet, session  # noqa: F401
 from harness import DATA, until
 from test_every import operations
 from test_fleet_move import moved, moves
+from values import safetensors_of
 
 pytestmark = [pytest.mark.once, pytest.mark.timeout(240)]
 
@@ -82,15 +83,6 @@ def test_a_download_ends_at_the_former_owner(pair, session, how):
 # --- every route ------------------------------------------------------------------------------------------------------
 
 
-def safetensors(**tensors):
-    table, at = {}, 0
-    for name, data in tensors.items():
-        table[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    head = json.dumps(table).encode()
-    return len(head).to_bytes(8, "little") + head + b"".join(tensors.values())
-
-
 def judge(fleet, op, reply):
     """What a client is answered whose session has gone to another node while it asked: where it is, or to try again."""
     said = reply.body.decode(errors="replace") + str(reply.headers)
@@ -108,7 +100,7 @@ def judge(fleet, op, reply):
 def bytes_of(op, session, upload):
     """A request that could be carried out, as far as a path with these names can."""
     if op.route.endswith("/tensors"):
-        body = safetensors(b=bytes(256))
+        body = safetensors_of(b=bytes(256))
     else:
         body = (json.dumps({**op.sample(), **({"from": "n"} if op.route.endswith("/copy") else {})}).encode()
                 if op.schema else bytes(256))

@@ -1,5 +1,7 @@
 """The order of data on streams, sentence by sentence: what a request sees of those before it, and what it waits for.
 test_order_programs.py has random programs."""
+import base64
+import hashlib
 import signal
 
 import pytest
@@ -7,12 +9,14 @@ import pytest
 from conform import Session
 from harness import DATA, SMALL_SLOTS, until
 from test_operations import ASYNC, look
-from values import crc32c, payload
+from test_uploads import Upload
+from values import crc32c, payload, safetensors_of
 
 HELD_MS = 1500
 LONG_MS = 10000
 SIZE = 64
 LARGE = 1 << 20
+BODY = 1 << 17  # more than is read before an upload begins
 OLD = payload(SIZE, 1)
 
 
@@ -136,6 +140,37 @@ def test_an_upload_follows_and_is_followed(h, query):
     assert r.body == b"\11" + bytes(wanted[1:])
     assert [ended(h, op)["result"]["generation"] for op in (first, up, second, last)] == [2, 3, 2, 4]
     assert h.data("y") == bytes(wanted)
+
+
+@pytest.mark.parametrize("query,part", [(f"kind={kind}", part) for kind in ("device", "managed", "pinned", "pageable")
+                                        for part in ("", "&offset=8", "&slice=::2")
+                                        if part != "&slice=::2" or kind in ("device", "managed")]
+                         + [("mirrored=true", ""), ("mirrored=true", "&offset=8")])
+def test_a_held_stream_keeps_no_upload_from_its_last_byte(h, query, part):
+    """Of memory that the CPU writes as well: a fill that is sent after the body follows it."""
+    old, data = payload(2 * BODY, 2), payload(BODY if part else 2 * BODY, 3)
+    if h.ask("PUT", f"buffers/k/data?{query}", old).status == 501:
+        pytest.skip("the device has no memory of that kind")
+    hold(h)
+    up = left(h, "PUT", "buffers/k/data?stream=a" + part, data)
+    last = fill(h, "k", 9, offset=0, bytes=16)
+    still_held(h)
+    wanted = bytearray(old)
+    at = 8 if "offset" in part else 0
+    wanted[slice(None, None, 2) if "slice" in part else slice(at, at + len(data))] = data
+    wanted[:16] = b"\11" * 16
+    assert [ended(h, op)["result"]["generation"] for op in (up, last)] == [2, 3]
+    assert h.data("k") == bytes(wanted)
+
+
+def test_a_held_stream_keeps_no_tensors_from_their_last_byte(h):
+    data = payload(BODY, 4)
+    hold(h)
+    up = left(h, "PUT", "tensors?stream=a", safetensors_of(x=data, new=data))
+    last = fill(h, "new", 9, offset=0, bytes=16)
+    still_held(h)
+    assert ended(h, up) and ended(h, last)
+    assert (h.data("x"), h.data("new")) == (data, b"\11" * 16 + data[16:])
 
 
 def test_a_verify_reads_what_the_earlier_ones_write(h):
@@ -276,6 +311,28 @@ def test_a_copy_has_its_source_also_when_that_is_on_disk_alone(start):
         assert s.data("made") == old and s.data("v")[5:10] == b"\1" * 5
         assert not i % 2 or s.data("z") == old[:SIZE]
         s.delete("buffers/made")
+
+
+def test_a_completion_takes_its_place_before_its_bytes_are_read(h):
+    """The reading that a digest asks for waits for the stream; what is sent meanwhile follows the completion."""
+    upload = Upload(h, "x", bytes=SIZE, stream="a")
+    upload.part(0, OLD).expect(200)
+    hold(h)
+    digest = base64.b64encode(hashlib.sha256(OLD).digest()).decode()
+    done = left(h, "POST", upload.path + "/complete", {"digest": {"sha-256": digest}})
+    last = fill(h, "x", 9, offset=0, bytes=8)
+    still_held(h)
+    assert [ended(h, op)["result"]["generation"] for op in (done, last)] == [2, 3]
+    assert h.data("x") == b"\11" * 8 + OLD[8:]
+    again = Upload(h, "x", bytes=SIZE, stream="a")
+    again.part(0, payload(SIZE, 9)).expect(200)
+    hold(h)
+    wrong = left(h, "POST", again.path + "/complete", {"digest": {"sha-256": digest}})
+    part, whole = fill(h, "x", 8, offset=0, bytes=8), fill(h, "x", 7)
+    still_held(h)
+    failed(h, wrong, 400, "digest_mismatch")
+    failed(h, part, 409, "dependency_failed")
+    assert ended(h, whole)["result"]["generation"] == 4
 
 
 # --- uploads of slow clients ------------------------------------------------------------------------------------------
@@ -520,6 +577,24 @@ def test_an_atomic_batch_that_is_refused_leaves_all_as_it_was(h):
     failed(h, waits, 412, "precondition_failed")
     failed(h, after, 409, "dependency_failed")
     assert (h.data("x"), h.data("y"), h.data("z")) == (b"\7" * SIZE, OLD, OLD)
+
+
+def test_what_builds_on_a_refused_operation_of_a_batch_fails(h):
+    """As behind a request of its own; what writes all of the buffer continues. The others of the batch do as if the
+    operation had not been there."""
+    hold(h)
+    fill(h, "y", 7)
+    batch = left(h, "POST", "batch", {"operations": [
+        op("delete", "y"), op("copy", "x", **{"from": "y"}), op("fill", "z", pattern=5, offset=0, bytes=8),
+        op("copy", "z", **{"from": "y"}), op("fill", "z", pattern=6, offset=4, bytes=8)], "stream": "a"})
+    behind = [fill(h, "x", 2, offset=0, bytes=8), copy(h, "new", "x")]
+    whole, part = fill(h, "x", 3), fill(h, "z", 4, offset=0, bytes=2)
+    still_held(h)
+    assert [r["status"] for r in ended(h, batch)["result"]["results"]] == [204, 404, 200, 404, 200]
+    for one in behind:
+        assert "no buffer named" in failed(h, one, 409, "dependency_failed")
+    assert ended(h, whole) and ended(h, part)
+    assert (h.data("x"), h.data("z")) == (b"\3" * SIZE, b"\4" * 2 + b"\5" * 2 + b"\6" * 8 + OLD[12:])
 
 
 def test_a_copy_makes_what_a_refused_batch_was_to_make(h):

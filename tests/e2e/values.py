@@ -102,3 +102,12 @@ def file_of(header, data=b""):
 
 def one(dtype, shape, data, name="t"):
     return file_of({name: {"dtype": dtype, "shape": list(shape), "data_offsets": [0, len(data)]}}, data)
+
+
+def safetensors_of(**tensors):
+    """A file of several tensors of bytes."""
+    table, at = {}, 0
+    for name, data in tensors.items():
+        table[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    return file_of(table, b"".join(tensors.values()))

@@ -229,7 +229,8 @@ static void keep_source_locked(struct gb_after *after, struct gb_session *s, con
 }
 
 /* A stream that does not exist is reported by the call. */
-static void take_turn_locked(struct gb_session *s, struct gb_turn_ask *ask, struct gb_core_stream **ret_stream) {
+static void take_turn_locked(struct gb_session *s, uint64_t batch_number, struct gb_turn_ask *ask,
+                             struct gb_core_stream **ret_stream) {
     const struct gb_name *source = ask->kept ? &ask->source : NULL;
     struct gb_turn *turn = gb_turn_new();
 
@@ -239,6 +240,7 @@ static void take_turn_locked(struct gb_session *s, struct gb_turn_ask *ask, stru
         return;
     }
     ask->turn = turn;
+    turn->batch_number = turn->after.batch_number = turn->source.batch_number = batch_number;
     if (!source)
         return;
     turn->source.ended_locked = keep_source_locked;
@@ -250,12 +252,14 @@ static void take_turn_locked(struct gb_session *s, struct gb_turn_ask *ask, stru
 void gb_turns_take(struct gb_core *core, const struct gb_name *session, struct gb_turn_ask *asks, size_t count) {
     struct gb_core_stream **streams = calloc(count + 1, sizeof(*streams));
     struct gb_session *s = streams ? gb_session_use(core, session, NULL) : NULL;
+    uint64_t number;
     size_t i;
 
     if (s) {
         pthread_mutex_lock(&s->lock);
+        number = s->last_turn + 1;
         for (i = 0; i < count; i++)
-            take_turn_locked(s, &asks[i], &streams[i]);
+            take_turn_locked(s, number, &asks[i], &streams[i]);
         pthread_mutex_unlock(&s->lock);
         for (i = 0; i < count; i++)
             gb_core_stream_unuse(streams[i]);

@@ -200,11 +200,15 @@ const struct gb_buffer_rec *gb_turn_rec_locked(struct gb_turn *t) {
 
 /* --- the end of a turn -------------------------------------------------------------------------------------------- */
 
+static bool is_skipped(const struct gb_turn *t, const struct gb_after *a) {
+    return t->skipped && a->batch_number && a->batch_number == t->batch_number;
+}
+
 /* What follows a turn that has failed, or one that only reads, follows the one before it. */
 static bool pass_on(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
     struct gb_turn *before = error || t->reads ? t->after.on : NULL;
 
-    if (error && t->writes) {
+    if (error && t->writes && !is_skipped(t, a)) {
         a->failed = true;
         if (!a->why && (a->why = malloc(sizeof(*a->why))))
             *a->why = *error;

@@ -37,9 +37,10 @@ struct gb_after {
     struct gb_turn *on; /* NULL: none, or it has ended */
     LIST_ENTRY(gb_after) link;
     struct gb_core *core;
-    bool failed;          /* it was to write bytes, and has ended with error */
-    struct gb_error *why; /* its error, owned; NULL: memory was exhausted */
-    int64_t id;           /* of the buffer, and of its generation, when the turn was committed */
+    uint64_t batch_number; /* as of the turn that follows */
+    bool failed;           /* it was to write bytes, and has ended with error */
+    struct gb_error *why;  /* its error, owned; NULL: memory was exhausted */
+    int64_t id;            /* of the buffer, and of its generation, when the turn was committed */
     int64_t generation;
 
     /* While it waits: */
@@ -69,6 +70,8 @@ struct gb_turn {
     enum gb_turn_stage stage;
     bool writes;                  /* bytes; if it fails, later requests that build on them fail, too */
     const void *batch;            /* the batch that commits it with others; only compared; NULL: none */
+    uint64_t batch_number;        /* of the request that took turns for all operations of a batch; 0: none */
+    bool skipped;                 /* refused before it wrote: the others of its batch do as if it had not been there */
     bool related;                 /* it was to follow another one */
     bool reads;                   /* it is a reader's place: what follows it follows the turn before it, when it ends */
     bool refused;                 /* by its transaction, which has not ended */

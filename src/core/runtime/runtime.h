@@ -151,8 +151,7 @@ struct gb_core {
 
     int device_count;
     struct gb_core_device *devices;
-    struct gb_slots slots; /* none when the CPU reaches all memory */
-    bool slots_needed;
+    struct gb_slots slots;
     struct gb_pinned pinned; /* slots, buffers and adopted memory */
 
     pthread_mutex_t sessions_lock; /* for the three below */

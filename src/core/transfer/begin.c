@@ -449,11 +449,44 @@ static int watch(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
     return gb_upload_watch(u, u->usable, usable, u, err);
 }
 
+static bool attaches(const struct gb_upload *u) {
+    return u->content->ptr && gb_kind_attaches(u->t.device, u->content->kind);
+}
+
+/* Fresh memory from no pool, which no queued work knows, and which the CPU may use at once. */
+static bool is_new(const struct gb_upload *u) {
+    return !u->plan.placed && u->content->kind != GB_KIND_DEVICE && !attaches(u) && !u->base && !u->plan.zero;
+}
+
+/* Slots bring each row of a slice by a copy of its own, unless the device does it. */
+static bool may_stage(const struct gb_upload *u) {
+    return !u->plan.scattered || gb_kind_of_device(u->content->kind);
+}
+
+/* The CPU writes memory itself only while the stream has no work that may use it. Else the bytes go through slots,
+ * whose copies keep the stream's order, so that the client is not held up. *ret_waits: they cannot. */
+static int choose_way(struct gb_upload *u, struct gb_stream *stream, bool *ret_waits, struct gb_error *err) {
+    bool idle = true;
+
+    if (!u->plan.direct || is_new(u))
+        return 0;
+    if (gb_stream_query(u->t.core->backend, stream, &idle, err) < 0)
+        return -1;
+    *ret_waits = !idle && !may_stage(u);
+    if (idle || *ret_waits)
+        return 0;
+    pthread_mutex_lock(&u->t.lock);
+    gb_upload_plan_of(u)->direct = false;
+    pthread_mutex_unlock(&u->t.lock);
+    return 0;
+}
+
 static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watched, struct gb_content **ret_base,
                  struct gb_error *err) {
     struct gb_backend *be = u->t.core->backend;
     struct gb_content *c = u->content;
     struct gb_location place = gb_content_location(c, 0);
+    bool waits = false;
 
     if (u->role->queue && gb_staged_copy_open(&u->pipe.copies[0], stream, err) < 0)
         return -1;
@@ -461,16 +494,16 @@ static int queue(struct gb_upload *u, struct gb_stream *stream, bool *ret_watche
         return -1;
     if (u->plan.placed && c->ready && gb_stream_wait(be, stream, c->ready->event, err) < 0)
         return -1;
-    if (gb_upload_queue_rest(u, stream, err) < 0)
+    if (choose_way(u, stream, &waits, err) < 0 || gb_upload_queue_rest(u, stream, err) < 0)
         return -1;
     if (u->role->queue)
         return u->role->queue(u, stream, err);
-    if (u->plan.direct && c->ptr && gb_kind_attaches(u->t.device, c->kind)) {
+    if (u->plan.direct && attaches(u)) {
         u->attached = true;
         if (gb_mem_attach(be, &place, true, stream, err) < 0)
             return -1;
     }
-    if (!u->plan.direct && !u->base)
+    if (!u->base && !(u->plan.direct && (waits || attaches(u) || u->plan.zero)))
         return 0;
     return watch(u, stream, ret_watched, ret_base, err);
 }

@@ -335,12 +335,14 @@ static void wake(void *arg) {
     gb_upload_free(u);
 }
 
-/* One that is refused at once, or as an operation of a batch, was never going to write: its client knows. */
+/* One that is refused at once was never going to write: its client knows. One of a batch that is
+ * refused is so to the others of the batch, but not to later requests, which were accepted while it waited. */
 static void refuse_turn(struct gb_device_write *w) {
-    if (!w->turn || !w->turn->session || (w->waited && !w->turn->batch))
+    if (!w->turn || !w->turn->session || (w->waited && w->turn->batch_number == 0))
         return;
     pthread_mutex_lock(&w->turn->session->lock);
-    w->turn->writes = false;
+    w->turn->writes = w->turn->batch_number > 0;
+    w->turn->skipped = true;
     pthread_mutex_unlock(&w->turn->session->lock);
 }
 

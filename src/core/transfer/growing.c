@@ -181,12 +181,12 @@ static void gathered(void *arg, const struct gb_error *error) {
     gb_lane_post(&u->t.device->lane, &u->task);
 }
 
-/* Attaches managed memory that the CPU has written to the device, which is to read it. Returns 0 or -1. */
+/* Attaches managed memory that the CPU may have written to the device, which is to read it. Returns 0 or -1. */
 static int detach(struct gb_upload *u, const struct gb_content *segment, struct gb_stream *stream,
                   struct gb_error *err) {
     struct gb_location place = gb_content_location(segment, 0);
 
-    if (!u->plan.direct || !segment->ptr || !gb_kind_attaches(u->t.device, segment->kind))
+    if (!segment->ptr || !gb_kind_attaches(u->t.device, segment->kind))
         return 0;
     return gb_mem_attach(u->t.core->backend, &place, false, stream, err);
 }

@@ -693,6 +693,8 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
     if (error)
         err = *error;
     good = !error && compare(n, &err) == 0;
+    if (!good)
+        gb_upload_drop_turn(n->target, &err);
     gb_download_free(reader->download, true); /* only the target holds the memory now */
     reader->download = NULL;
     pthread_mutex_lock(&multipart->lock);
@@ -756,7 +758,8 @@ static void inspect(struct inspection *n) {
     struct gb_error err = GB_ERROR_INIT;
 
     gb_core_enter(n->multipart->core);
-    if (open_memory(n, &err) < 0)
+    /* Its place is where it was accepted, however long the reading takes. */
+    if (gb_upload_take_turn(n->target, false, &err) < 0 || open_memory(n, &err) < 0)
         read_end(&n->reader, &err);
     else
         gb_hash_reader_start(&n->reader);
