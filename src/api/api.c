@@ -20,6 +20,7 @@
 #include "api/pipeline/redirect.h"
 #include "api/reply.h"
 #include "api/resources/leases.h"
+#include "api/resources/table.h"
 #include "base/hash.h"
 #include "base/json_writer.h"
 #include "base/process.h"
@@ -149,11 +150,12 @@ struct gb_api *gb_api_new(struct gb_core *core, struct gb_backend *backend, cons
     api->stats = gb_response_cache_new();
     api->metrics = gb_metrics_new();
     api->digests = gb_digests_new();
+    api->tables = gb_tables_new();
     api->operations = gb_operations_new(&api->limits);
     api->polls = gb_polls_new(core);
     api->handovers = gb_handovers_new();
-    if (!api->handovers || !api->stats || !api->metrics || !api->digests || !api->operations || !api->polls ||
-        !api->version || !api->backend_name || !api->data_dir || gb_api_read_devices(api, backend) < 0 ||
+    if (!api->handovers || !api->stats || !api->metrics || !api->digests || !api->tables || !api->operations ||
+        !api->polls || !api->version || !api->backend_name || !api->data_dir || gb_api_read_devices(api, backend) < 0 ||
         prepare(api, about) < 0) {
         gb_api_free(api);
         return NULL;
@@ -174,6 +176,7 @@ void gb_api_free(struct gb_api *api) {
     gb_response_cache_free(api->stats);
     gb_metrics_free(api->metrics);
     gb_digests_free(api->digests);
+    gb_tables_free(api->tables);
     gb_operations_free(api->operations);
     gb_polls_free(api->polls);
     gb_handovers_free(api->handovers);

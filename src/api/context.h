@@ -59,6 +59,7 @@ struct gb_api {
     struct gb_process_look process;
     uint64_t process_started_ns; /* since the epoch */
     struct gb_digests *digests;
+    struct gb_tables *tables;
     struct gb_operations *operations;
     struct gb_polls *polls;
     struct gb_pulls *pulls;       /* borrowed; NULL: nothing is pulled */

@@ -465,8 +465,10 @@ static int read_object(struct reader *r) {
             return json_text_fail(t, "a key is given twice");
         r->metadata = true;
         gb_json_text_space(t);
+        r->file.metadata_at = (size_t)(t->at - t->begin);
         if (read_metadata(t) < 0)
             return -1;
+        r->file.metadata_n = (size_t)(t->at - t->begin) - r->file.metadata_at;
         t->out = kept;
     }
     if (failed)

@@ -36,8 +36,10 @@ struct gb_safetensor {
 struct gb_safetensors {
     struct gb_safetensor *tensors; /* in the order of their bytes */
     size_t count;
-    uint64_t bytes; /* of all; no byte belongs to none */
-    char *text;     /* the names */
+    uint64_t bytes;     /* of all; no byte belongs to none */
+    char *text;         /* the names */
+    size_t metadata_at; /* where the object is in the header that was read */
+    size_t metadata_n;  /* 0: none, or null */
 };
 
 /* Tells whether data[0..n), the first bytes of something, begin as such a file, whole or damaged: a length below a

@@ -97,6 +97,8 @@ struct gb_http_sink {
     /* The whole body has arrived. Returns as a handler does: REPLY, ERROR or WAIT. */
     enum gb_step (*end)(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_http_response *response,
                         struct gb_error *err);
+    /* The whole body has arrived, and end follows when its bytes have been taken. 0 or -1. May be NULL. */
+    int (*arrived)(struct gb_http_sink *sink, struct gb_error *err);
     /* In place of end: the whole body has arrived, and is not what its headers promise. Returns ERROR with *err, which
      * is given, or WAIT until what it brought is taken back. NULL: nothing has to be waited for. */
     enum gb_step (*refused)(struct gb_http_sink *sink, struct gb_http_request *request, struct gb_error *err);

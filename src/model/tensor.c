@@ -64,6 +64,16 @@ int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struc
     return 0;
 }
 
+/* As gb_dtype_parse, of an element: what a client may name. */
+static int parse_element(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    size_t index;
+
+    if (gb_word_parse("dtype", names, GB_DTYPE_TENSORS, name, len, &index, err) < 0)
+        return -1;
+    *ret_dtype = (enum gb_dtype)index;
+    return 0;
+}
+
 /* Whether text[0..len) names the type of descr. Byte order is written in several ways: "<" and "=" mean ours (the
  * daemon runs on little-endian machines only), and one byte has none, whatever sign stands there. */
 static int descr_matches(const char *text, size_t len, const char *descr) {
@@ -196,7 +206,7 @@ static int parse_as_numpy(const char *descr, size_t len, enum gb_dtype *ret_dtyp
     if (find_descr(descr, len, ret_dtype) == 0)
         return 0;
     if (!ordered &&
-        (gb_dtype_parse(descr, len, ret_dtype, NULL) == 0 || parse_other(descr, len, NUMPY, ret_dtype) == 0 ||
+        (parse_element(descr, len, ret_dtype, NULL) == 0 || parse_other(descr, len, NUMPY, ret_dtype) == 0 ||
          parse_other(descr, len, FILE_OF_NUMPY, ret_dtype) == 0))
         return 0;
     if ((n == 1 ? parse_letter(type[0], &dtype) : parse_short(type, n, &dtype)) < 0 ||
@@ -236,7 +246,7 @@ int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct
     if (len > prefix && memcmp(name, torch, prefix) == 0)
         return parse_other(name + prefix, len - prefix, TORCH, ret_dtype) == 0
                    ? 0
-                   : gb_dtype_parse(name + prefix, len - prefix, ret_dtype, err);
+                   : parse_element(name + prefix, len - prefix, ret_dtype, err);
     if (parse_other(name, len, NUMPY, ret_dtype) == 0 || gb_dtype_parse_safetensors(name, len, ret_dtype, NULL) == 0 ||
         find_descr(name, len, ret_dtype) == 0 || parse_short(name, len, ret_dtype) == 0)
         return 0;
@@ -249,7 +259,7 @@ int gb_dtype_read(const char *name, size_t len, enum gb_dtype *ret_dtype, struct
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the dtype \"%.*s\" has 64 bits in numpy and 32 in torch; give its bits, as \"%.*s32\"",
                             (int)len, name, (int)len, name);
-    return gb_dtype_parse(name, len, ret_dtype, err);
+    return parse_element(name, len, ret_dtype, err);
 }
 
 /* A dimension of zero empties the array; the others are held to the same bound, as strides are products of them. */

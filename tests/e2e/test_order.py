@@ -1,6 +1,7 @@
 """The order of data on streams, sentence by sentence: what a request sees of those before it, and what it waits for.
 test_order_programs.py has random programs."""
 import base64
+import gzip
 import hashlib
 import signal
 
@@ -311,6 +312,35 @@ def test_a_copy_has_its_source_also_when_that_is_on_disk_alone(start):
         assert s.data("made") == old and s.data("v")[5:10] == b"\1" * 5
         assert not i % 2 or s.data("z") == old[:SIZE]
         s.delete("buffers/made")
+
+
+@pytest.mark.parametrize("kind", ["device", "pinned", "managed"])
+def test_an_encoded_body_takes_its_place_with_its_last_byte(h, kind):
+    """Also before it is decoded, and before its memory is there."""
+    names = [f"k{i}" for i in range(6)]
+    if h.ask("PUT", f"buffers/k0/data?kind={kind}", OLD).status == 501:
+        pytest.skip("the device has no memory of that kind")
+    for name in names[1:]:
+        h.put(name, OLD, "?kind=" + kind)
+    hold(h)
+    ops = [(left(h, "PUT", f"buffers/{n}/data?stream=a", gzip.compress(payload(SIZE, 5)), {"Content-Encoding": "gzip"}),
+            fill(h, n, 9, offset=0, bytes=4)) for n in names]
+    still_held(h)
+    assert [[ended(h, op)["result"]["generation"] for op in both] for both in ops] == [[2, 3]] * len(names)
+    assert all(h.data(n) == b"\11" * 4 + payload(SIZE, 5)[4:] for n in names)
+
+
+@pytest.mark.parametrize("query", ["", "&side=device", "&in_place=true"])
+def test_an_upload_of_the_whole_continues_behind_a_failed_write(h, query):
+    name = "x" if "in_place" in query else "m"
+    if name == "m":
+        h.put("m", OLD, "?mirrored=true")
+    hold(h)
+    fill(h, name, 7)
+    bad = fill(h, name, 8, {"If-Match": etag(h, name)})
+    whole = left(h, "PUT", f"buffers/{name}/data?stream=a" + query, payload(SIZE, 6))
+    failed(h, bad, 412, "precondition_failed")
+    assert ended(h, whole) and h.data(name) == payload(SIZE, 6)
 
 
 def test_a_completion_takes_its_place_before_its_bytes_are_read(h):

@@ -51,8 +51,8 @@ def test_a_reason_is_a_whole_sentence(start):
     d = start("--max-pinned-bytes", "2M", "--slots-bytes", "1M", "--slot-bytes", "256K", spec="host:bytes=512M")
     result = d.ask("POST", "/v1/devices/0/selftest").expect(200).json()
     reasons = [c["reason"] for c in result["copies"] if c["kind"] == "pinned"] + [result["waiting"]["reason"]]
-    assert len(reasons) == 2 and all(r.endswith("start it with a larger --max-pinned-bytes") for r in reasons), reasons
-    assert "with a larger --max-pinned-bytes\n" in Cli(d.url(""))("selftest").expect().out
+    assert len(reasons) == 2 and all(r.endswith("or fewer --slots-bytes") for r in reasons), reasons
+    assert "or fewer --slots-bytes\n" in Cli(d.url(""))("selftest").expect().out
 
 
 def test_one_at_a_time_and_in_the_background(start):

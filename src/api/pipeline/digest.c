@@ -605,6 +605,12 @@ static void decoding_pause(struct gb_http_sink *sink, bool stalled) {
         s->inner->pause(s->inner, stalled);
 }
 
+static int decoding_arrived(struct gb_http_sink *sink, struct gb_error *err) {
+    struct decoding *s = (struct decoding *)sink;
+
+    return s->inner->arrived ? s->inner->arrived(s->inner, err) : 0;
+}
+
 static void decoding_free(struct gb_http_sink *sink) {
     struct decoding *s = (struct decoding *)sink;
 
@@ -624,6 +630,8 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
     uint64_t before = s->made;
     int r = pump(s, err);
 
+    if (r == 0 && decoding_arrived(&s->sink, err) < 0)
+        return GB_STEP_ERROR;
     if (r == 0 && !(request->timed_out && s->made == before)) {
         request->timed_out = false;
         if (s->made != before)
@@ -672,6 +680,7 @@ static struct gb_http_sink *encoding_sink_new(struct gb_http_request *request, e
     s->sink = (struct gb_http_sink){.room = decoding_room,
                                     .fill = decoding_fill,
                                     .pause = decoding_pause,
+                                    .arrived = decoding_arrived,
                                     .end = decoding_end,
                                     .free = decoding_free};
     s->api = api;

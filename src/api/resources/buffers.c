@@ -15,6 +15,7 @@
 #include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
+#include "api/resources/table.h"
 #include "base/clock.h"
 
 /* --- buffers ------------------------------------------------------------------------------------------------------ */
@@ -37,28 +38,66 @@ static enum gb_step send_buffer(struct gb_http_request *request, const struct gb
 
 /* --- create ------------------------------------------------------------------------------------------------------- */
 
+/* A table by its layout: its header is the buffer's first bytes. *ret stays NULL if the body has no "tensors". */
+static int read_tensors(json_t *body, struct gb_table **ret, struct gb_error *err) {
+    static const char *const others[] = {"bytes", "dtype", "shape", "mirrored"};
+    const json_t *tensors = json_object_get(body, "tensors");
+    json_t *bytes;
+    size_t i;
+
+    if (!tensors && json_object_get(body, "metadata"))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'metadata' goes with 'tensors'");
+    if (!tensors)
+        return 0;
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (json_object_get(body, others[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "give 'tensors' or '%s', not both", others[i]);
+    }
+    *ret = gb_tables_make(tensors, json_object_get(body, "metadata"), err);
+    if (!*ret)
+        return -1;
+    bytes = json_integer((json_int_t)gb_table_bytes(*ret));
+    return json_object_set_new(body, "bytes", bytes) < 0 ? gb_error_memory(err, "request") : 0;
+}
+
+static int read_create(struct gb_http_request *request, json_t *body, struct gb_buffer_params *params,
+                       struct gb_table **ret_table, struct gb_error *err) {
+    const char *head;
+
+    if (read_tensors(body, ret_table, err) < 0 ||
+        gb_buffer_params_read(gb_api_of(request), body, "name", params, err) < 0)
+        return -1;
+    if (*ret_table) {
+        params->dtype = GB_DTYPE_TENSORS;
+        params->head_bytes = gb_table_head(*ret_table, &head);
+        params->head = head;
+    }
+    return gb_api_reach(request, params->name.s, err);
+}
+
 enum gb_step gb_api_buffer_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_buffer_params params = {.dtype = GB_DTYPE_UINT8, .kind = GB_KIND_DEVICE, .stream = {"default"}};
     unsigned wait_s = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL);
+    struct gb_table *table = NULL;
     struct gb_buffer_call *call;
     json_t *body;
     int r;
 
     if (gb_param_name(request, 0, "session name", &params.session, err) < 0 ||
-        gb_body_object(request,
-                       "name bytes dtype shape kind pool device stream mirrored durability spill resident labels",
-                       false, &body, err) < 0)
+        gb_body_object(
+            request,
+            "name bytes dtype shape tensors metadata kind pool device stream mirrored durability spill resident labels",
+            false, &body, err) < 0)
         return GB_STEP_ERROR;
-    r = gb_buffer_params_read(gb_api_of(request), body, "name", &params, err);
+    r = read_create(request, body, &params, &table, err);
     json_decref(body);
-    if (r == 0)
-        r = gb_api_reach(request, params.name.s, err);
     gb_request_hooks_stream(request, &params.stream);
     call = r < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
     if (call)
         gb_buffer_create(gb_api_of(request)->core, &params, wait_s * 1000, call);
     gb_text_unref(params.labels);
+    gb_table_unref(table);
     if (!call)
         return GB_STEP_ERROR;
     return gb_async_end(request, response, gb_reply_buffer, 0, err);

@@ -12,6 +12,7 @@
 #include "api/pipeline/hook.h"
 #include "api/reply.h"
 #include "api/request/query.h"
+#include "api/resources/table.h"
 #include "base/container.h"
 #include "core/core.h"
 #include "format/npy.h"
@@ -41,8 +42,13 @@ struct download {
     enum gb_form form;         /* raw if values are written */
     enum gb_notation notation; /* of the values in place of the bytes; values have no ranges */
     char etag[GB_ETAG_SIZE];
-    bool cut;              /* ?offset= or ?length=: bytes that have no shape */
-    bool sliced;           /* ?slice= */
+    bool cut;               /* ?offset= or ?length=: bytes that have no shape */
+    bool sliced;            /* ?slice= */
+    struct gb_table *table; /* of a buffer of many tensors, if it is needed: a reference */
+    bool file;           /* all of that, as the file that it came from: a representation without a header of its own */
+    enum gb_dtype dtype; /* of the tensor that is meant */
+    uint64_t base;       /* its first byte in the buffer */
+    uint64_t size;       /* its length */
     struct gb_shape shape; /* of what view picks, unless cut */
     struct gb_view view;   /* of the buffer's bytes */
     char *head;
@@ -51,8 +57,10 @@ struct download {
     enum gb_range_kind range_kind;
     struct gb_range_set ranges;          /* of the representation: one for the whole, zero if it is empty */
     struct gb_span spans[GB_RANGES_MAX]; /* of the view, one for each range; some may be empty */
-    uint64_t length;                     /* of all spans */
-    struct gb_byteranges multipart;      /* several ranges */
+    struct gb_span *stretches;           /* of file: the same bytes, by where they lie in the memory; malloc'd */
+    unsigned stretch_count;
+    uint64_t length;                /* of all spans */
+    struct gb_byteranges multipart; /* several ranges */
     char text[GB_MULTIPART_TEXT_SIZE];
     uint64_t body_length;
 
@@ -108,14 +116,42 @@ static int choose_cut(struct download *d, const struct gb_http_request *request,
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "give the part by ?offset= and ?length= or by the header Range, not by both");
     if (r == 0)
-        length = offset < d->rec.bytes ? d->rec.bytes - offset : 0;
-    if (offset > d->rec.bytes || length > d->rec.bytes - offset) {
-        gb_http_response_header(response, err, "Content-Range", "bytes */%" PRIu64, d->rec.bytes);
+        length = offset < d->size ? d->size - offset : 0;
+    if (offset > d->size || length > d->size - offset) {
+        gb_http_response_header(response, err, "Content-Range", "bytes */%" PRIu64, d->size);
         return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE,
-                            "%" PRIu64 " bytes at offset %" PRIu64 " are beyond the %" PRIu64 " bytes of the buffer",
-                            length, offset, d->rec.bytes);
+                            "%" PRIu64 " bytes at offset %" PRIu64 " are beyond the %" PRIu64 " bytes of the %s",
+                            length, offset, d->size, d->table ? "tensor" : "buffer");
     }
     d->view = gb_view_plain(offset, length);
+    return 0;
+}
+
+/* Which tensor is meant: that of the buffer, or one of its table. */
+static int choose_tensor(struct download *d, const struct gb_http_request *request, struct gb_error *err) {
+    const struct gb_http_text *name = gb_http_query(request, "tensor");
+    const struct gb_safetensor *tensor;
+    int64_t i;
+
+    d->dtype = d->rec.dtype;
+    d->shape = d->rec.shape;
+    d->base = 0;
+    d->size = d->rec.bytes;
+    d->file = d->table && !name;
+    if (!name)
+        return 0;
+    if (!d->table)
+        return gb_error_set(
+            err, GB_ERR_INVALID_ARGUMENT,
+            "the buffer is one tensor, of dtype %s: leave out ?tensor=, which picks one of a file of many",
+            gb_dtype_name(d->rec.dtype));
+    i = gb_table_find(d->table, name->s, name->len, err);
+    if (i < 0)
+        return -1;
+    tensor = gb_table_tensor(d->table, (size_t)i, &d->base);
+    d->dtype = tensor->dtype;
+    d->shape = tensor->shape;
+    d->size = tensor->end - tensor->begin;
     return 0;
 }
 
@@ -125,15 +161,19 @@ static int choose_bytes(struct download *d, const struct gb_http_request *reques
 
     d->sliced = slice != NULL;
     d->cut = gb_http_query(request, "offset") || gb_http_query(request, "length");
-    d->shape = d->rec.shape;
-    d->view = gb_view_plain(0, d->rec.bytes);
+    if (choose_tensor(d, request, err) < 0)
+        return -1;
+    d->view = gb_view_plain(0, d->size);
+    if (d->dtype == GB_DTYPE_TENSORS && d->sliced)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer holds many tensors: name one with ?tensor=, and the slice is of that");
     if (d->sliced && d->cut)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "a slice is of elements, offset and length are of bytes: give one or the other");
     if (d->cut)
         return choose_cut(d, request, response, err);
     if (d->sliced)
-        return gb_slice_parse(slice->s, slice->len, &d->rec.shape, d->rec.dtype, &d->shape, &d->view, NULL, err);
+        return gb_slice_parse(slice->s, slice->len, &d->shape, d->dtype, &d->shape, &d->view, NULL, err);
     return 0;
 }
 
@@ -143,9 +183,9 @@ static int choose_bytes(struct download *d, const struct gb_http_request *reques
 static unsigned offered_forms(const struct download *d) {
     unsigned offered = 1u << GB_FORM_RAW;
 
-    if (gb_dtype_npy(d->rec.dtype) && !d->cut)
+    if (gb_dtype_npy(d->dtype) && !d->cut)
         offered |= 1u << GB_FORM_NPY;
-    if (gb_dtype_safetensors(d->rec.dtype) && !d->cut)
+    if ((gb_dtype_safetensors(d->dtype) || d->file) && !d->cut)
         offered |= 1u << GB_FORM_SAFETENSORS;
     return offered;
 }
@@ -166,10 +206,16 @@ static int choose_form(struct download *d, const struct gb_http_request *request
 
     d->notation = GB_NOTATION_NONE;
     d->form = GB_FORM_RAW;
+    if (!format && d->file && !d->cut)
+        offered = 1u << GB_FORM_SAFETENSORS; /* the raw bytes have gaps: who wants these says so */
     if (!format)
         return gb_media_accept(gb_http_header(request, "Accept"), offered, &d->form, err);
     if (gb_media_form(format->s, &d->form, &d->notation, err) < 0)
         return -1;
+    if (d->dtype == GB_DTYPE_TENSORS && (d->notation || d->form == GB_FORM_NPY))
+        return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE,
+                            "the buffer holds many tensors, which safetensors has; name one with ?tensor= for %s",
+                            format->s);
     if (d->notation && !d->cut)
         return check_values(d, format->s, err);
     if ((offered & 1u << d->form) && !d->notation)
@@ -179,22 +225,28 @@ static int choose_form(struct download *d, const struct gb_http_request *request
             err, GB_ERR_INVALID_ARGUMENT,
             "bytes at an offset have no shape and are sent raw; a part of the tensor is had by ?slice=");
     return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE, "%s has no %s; ask for ?format=raw%s",
-                        d->form == GB_FORM_NPY ? "a .npy" : "safetensors", gb_dtype_name(d->rec.dtype),
+                        d->form == GB_FORM_NPY ? "a .npy" : "safetensors", gb_dtype_name(d->dtype),
                         offered == 1u << GB_FORM_RAW ? ""
                         : d->form == GB_FORM_NPY     ? " or safetensors"
                                                      : " or npy");
 }
 
-static int make_head(struct download *d, struct gb_error *err) {
+static int make_head(struct download *d, const struct gb_http_request *request, struct gb_error *err) {
     struct gb_json_writer out = {0};
     char name[GB_LABELS_MAX];
 
     free(d->head);
     d->head = NULL;
     d->head_size = 0;
+    d->file = d->file && d->form == GB_FORM_SAFETENSORS;
+    if (d->file)
+        return 0;
     if (d->form == GB_FORM_SAFETENSORS) {
+        const struct gb_http_text *tensor = gb_http_query(request, "tensor");
+
         gb_safetensors_open(&out);
-        gb_safetensors_add(&out, gb_tensor_name(&d->rec, name), d->rec.dtype, &d->shape, 0, d->view.bytes);
+        gb_safetensors_add(&out, tensor ? tensor->s : gb_tensor_name(&d->rec, name), d->dtype, &d->shape, 0,
+                           d->view.bytes);
         if (gb_safetensors_close(&out, err) < 0) {
             gb_json_done(&out);
             return -1;
@@ -205,7 +257,7 @@ static int make_head(struct download *d, struct gb_error *err) {
         d->head = malloc(GB_NPY_WRITE_MAX);
         if (!d->head)
             return gb_error_memory(err, "download");
-        d->head_size = gb_npy_write_header(d->rec.dtype, &d->shape, d->head);
+        d->head_size = gb_npy_write_header(d->dtype, &d->shape, d->head);
     }
     return 0;
 }
@@ -229,6 +281,29 @@ static void span_ranges(struct download *d) {
     }
 }
 
+/* The stretches of the memory that the ranges of the file lie in. */
+static int find_stretches(struct download *d, struct gb_error *err) {
+    size_t room = gb_table_count(d->table) + 1 + 2 * (size_t)d->ranges.count;
+    uint64_t at;
+    uint64_t n;
+    unsigned i;
+
+    free(d->stretches);
+    d->stretches = calloc(room * (d->ranges.count > 1 ? d->ranges.count : 1), sizeof(*d->stretches));
+    d->stretch_count = 0;
+    if (!d->stretches)
+        return gb_error_memory(err, "download");
+    for (i = 0; i < d->ranges.count; i++) {
+        struct gb_range left = d->ranges.range[i];
+
+        for (; left.length > 0; left.first += n, left.length -= n) {
+            n = gb_table_stretch(d->table, left.first, left.length, &at);
+            d->stretches[d->stretch_count++] = (struct gb_span){.first = at, .length = n};
+        }
+    }
+    return 0;
+}
+
 static int choose_ranges(struct download *d, const struct gb_http_request *request, struct gb_http_response *response,
                          struct gb_error *err) {
     const char *if_range = gb_http_header(request, "If-Range");
@@ -245,6 +320,8 @@ static int choose_ranges(struct download *d, const struct gb_http_request *reque
     if (d->range_kind == GB_RANGE_WHOLE)
         d->ranges = (struct gb_range_set){.count = 1, .range = {{.first = 0, .length = d->total}}};
     span_ranges(d);
+    if (d->file && find_stretches(d, err) < 0)
+        return -1;
     d->body_length = d->ranges.range[0].length;
     if (!download_several(d))
         return 0;
@@ -284,13 +361,14 @@ static int download_plan(struct download *d, const struct gb_http_request *reque
         return -1;
     if (d->notation)
         gb_etag_values(&d->rec, d->notation, d->etag);
-    else if (d->sliced && d->form == GB_FORM_RAW)
+    else if ((d->sliced || d->base > 0) && d->form == GB_FORM_RAW)
         gb_etag_slice(&d->rec, d->etag);
     else
         gb_etag_data(&d->rec, d->form, d->etag);
-    if (make_head(d, err) < 0)
+    if (make_head(d, request, err) < 0)
         return -1;
-    d->total = d->head_size + d->view.bytes;
+    d->total = d->file ? gb_table_file_bytes(d->table) : d->head_size + d->view.bytes;
+    d->view.offset += d->base;
     r = gb_conditions_get(request, d->etag, response, err);
     if (r == 0 && !d->notation)
         response->unsent_len = d->total;
@@ -411,6 +489,8 @@ static void source_free(struct gb_http_source *source, bool complete) {
     gb_download_free(d->core, complete);
     gb_session_unref(d->session);
     gb_buffer_rec_done(&d->rec);
+    gb_table_unref(d->table);
+    free(d->stretches);
     free(d->head);
     free(d->bytes);
     free(d);
@@ -461,9 +541,9 @@ static int make(struct gb_deferred *deferred, struct gb_error *err) {
 
     (void)err;
     if (d->notation == GB_NOTATION_JSON)
-        gb_values_json(&w->out, d->rec.dtype, &d->shape, d->bytes);
+        gb_values_json(&w->out, d->dtype, &d->shape, d->bytes);
     else
-        gb_values_text(&w->out, d->rec.dtype, &d->shape, d->bytes);
+        gb_values_text(&w->out, d->dtype, &d->shape, d->bytes);
     return w->out.failed ? -1 : 0;
 }
 
@@ -520,7 +600,7 @@ static void wake(void *arg) {
 
 /* Digests are kept by entity tag, and a cut or a slice shares the tag of the whole. Values are no bytes of it. */
 static bool may_digest(const struct download *d) {
-    return !d->cut && !d->sliced && !d->notation && gb_etag_holds(&d->rec);
+    return !d->cut && !d->sliced && !d->notation && !d->table && gb_etag_holds(&d->rec);
 }
 
 static int add_vary(struct gb_http_response *response, struct gb_error *err) {
@@ -543,11 +623,11 @@ static int add_headers(const struct download *d, const struct gb_http_request *r
         r |= gb_http_response_header(response, err, "Content-Type", "%s", gb_media_type(d->form));
     r |= gb_http_response_header(response, err, "Accept-Ranges", "%s", d->cut || d->notation ? "none" : "bytes");
     r |= add_vary(response, err);
-    r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->rec.dtype));
+    r |= gb_http_response_header(response, err, "Gpubuf-Dtype", "%s", gb_dtype_name(d->dtype));
     if (d->shape.dims > 0 && !d->cut) /* libmicrohttpd takes no header without a value */
         r |= gb_http_response_header(response, err, "Gpubuf-Shape", "%s", shape);
     r |= gb_http_response_header(response, err, "Gpubuf-Generation", "%" PRId64, d->rec.generation);
-    if (d->rec.has_crc32c && !d->cut && !d->sliced)
+    if (d->rec.has_crc32c && !d->cut && !d->sliced && !d->table)
         r |= gb_http_response_header(response, err, "Gpubuf-Crc32c", "%08" PRIx32, d->rec.crc32c);
     if (may_digest(d))
         r |= gb_digest_headers(request, d->etag, d->range_kind != GB_RANGE_PART, response, err);
@@ -635,8 +715,10 @@ static bool same_content(const struct gb_buffer_rec *a, const struct gb_buffer_r
     return a->id == b->id && a->generation == b->generation && a->version == b->version;
 }
 
+#define AGAIN 2 /* the handler runs again from its start */
+
 /* Pins the bytes against replacement, unless they are already. If they were replaced since the decision, it is taken
- * again. Returns as download_plan. */
+ * again. Returns as download_plan, or AGAIN. */
 static int open_bytes(struct download *d, struct gb_http_request *request, struct gb_http_response *response,
                       struct gb_error *err) {
     const struct gb_buffer_rec *rec;
@@ -651,6 +733,8 @@ static int open_bytes(struct download *d, struct gb_http_request *request, struc
     rec = gb_download_record(d->core);
     if (same_content(rec, &d->rec))
         return 1;
+    if (d->table || rec->dtype == GB_DTYPE_TENSORS)
+        return AGAIN;
     gb_buffer_rec_set(&d->rec, rec);
     gb_http_response_done(response);
     return download_plan(d, request, response, err);
@@ -697,6 +781,22 @@ static int check_content(const struct download *d, const struct gb_http_request 
     return gb_api_permit(request, GB_SCOPE_READ, request->param[0].s, err);
 }
 
+/* The raw bytes of a buffer of many tensors need no table. */
+static bool needs_table(const struct download *d, const struct gb_http_request *request) {
+    const struct gb_http_text *format = gb_http_query(request, "format");
+
+    return d->rec.dtype == GB_DTYPE_TENSORS && !d->table && d->rec.state != GB_BUFFER_LOST &&
+           d->rec.state != GB_BUFFER_PARTIAL &&
+           (gb_http_query(request, "tensor") || !format || strcmp(format->s, "raw") != 0);
+}
+
+static enum gb_step read_table(const struct download *d, struct gb_http_request *request,
+                               struct gb_http_response *response, struct gb_error *err) {
+    struct gb_name stream = d->stream;
+
+    return gb_tables_read(request, &stream, gb_api_data_get, response, err);
+}
+
 /* d->rec is what the request sees. */
 static enum gb_step decide(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct download *d = request->state;
@@ -704,6 +804,8 @@ static enum gb_step decide(struct gb_http_request *request, struct gb_http_respo
     int missing;
     int r;
 
+    if (needs_table(d, request) && !(d->table = gb_tables_find(gb_api_of(request)->tables, &d->rec)))
+        return read_table(d, request, response, err);
     r = download_plan(d, request, response, err);
     if (r > 0 && check_content(d, request, err) < 0)
         return fail(response);
@@ -712,13 +814,16 @@ static enum gb_step decide(struct gb_http_request *request, struct gb_http_respo
         return missing < 0 ? fail(response) : await_digest(&what, request, response, err);
     if (r > 0 && (request->method != GB_HTTP_HEAD || d->notation) && d->length > 0)
         r = open_bytes(d, request, response, err);
+    if (r == AGAIN)
+        return begin_anew(request, response, err);
     if (r < 0 || (r == 0 && add_vary(response, err) < 0)) /* a 304 has it as well (RFC 9110, 15.4.5) */
         return GB_STEP_ERROR;
     if (r == 0)
         return GB_STEP_REPLY;
     if (!d->core || d->length == 0 || (request->method == GB_HTTP_HEAD && !d->notation))
         return send(request, response, err);
-    if (gb_download_start_view(d->core, &d->view, d->spans, d->ranges.count, err) < 0)
+    if (gb_download_start_view(d->core, &d->view, d->file ? d->stretches : d->spans,
+                               d->file ? d->stretch_count : d->ranges.count, err) < 0)
         return fail(response);
     request->resume = first_block;
     return first_block(request, response, err);

@@ -12,12 +12,14 @@
 #include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
+#include "api/resources/table.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "format/npy.h"
 #include "format/pickle.h"
 #include "format/safetensors.h"
 #include "format/slice.h"
+#include "format/table.h"
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
@@ -162,25 +164,91 @@ static void place(struct gb_upload_params *params, const struct gb_view *view) {
     params->offset = params->scattered ? 0 : view->offset;
 }
 
-/* Reads where in the buffer the bytes go. */
-static int read_part(const struct gb_http_request *request, const struct gb_buffer_rec *rec,
-                     struct gb_upload_request *plan, struct gb_error *err) {
-    const struct gb_http_text *slice = gb_http_query(request, "slice");
-    struct gb_upload_params *params = &plan->params;
+/* Finds the tensor that ?tensor= names. Its dtype and shape stand in for the buffer's. */
+static int find_tensor(const struct gb_http_request *request, const struct gb_http_text *name,
+                       const struct gb_buffer_rec *rec, struct gb_upload_request *plan, struct gb_shape *ret_shape,
+                       struct gb_error *err) {
+    const struct gb_safetensor *tensor;
+    struct gb_table *table;
+    int64_t i;
 
-    params->buffer.shape = rec->shape;
-    if (!slice)
-        return gb_query_u64(request, "offset", &params->offset, err) < 0 ? -1 : 0;
-    if (gb_http_query(request, "offset"))
+    if (rec->dtype != GB_DTYPE_TENSORS)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                            "a slice is of elements, an offset is of bytes: give one or the other");
-    if (gb_slice_parse(slice->s, slice->len, &rec->shape, rec->dtype, &plan->slice, &params->view, &plan->slice_fortran,
-                       err) < 0)
+                            "the buffer is one tensor, of dtype %s: leave out ?tensor=, which picks one of a table",
+                            gb_dtype_name(rec->dtype));
+    table = gb_tables_find(gb_api_of(request)->tables, rec);
+    if (!table) {
+        plan->needs_table = true;
+        return -1;
+    }
+    i = gb_table_find(table, name->s, name->len, err);
+    if (i >= 0) {
+        tensor = gb_table_tensor(table, (size_t)i, &plan->tensor_at);
+        plan->tensor_bytes = tensor->end - tensor->begin;
+        plan->in_table = plan->params.in_table = true;
+        plan->params.layout = rec->layout;
+        plan->params.buffer.dtype = tensor->dtype;
+        *ret_shape = tensor->shape;
+    }
+    gb_table_unref(table);
+    return i < 0 ? -1 : 0;
+}
+
+/* Reads where in the tensor the bytes go. */
+static int read_slice(const struct gb_http_text *slice, const struct gb_shape *shape, struct gb_upload_request *plan,
+                      struct gb_error *err) {
+    struct gb_upload_params *params = &plan->params;
+    static const char all[] = "...";
+    const char *text = slice ? slice->s : all;
+    size_t len = slice ? slice->len : sizeof(all) - 1;
+
+    if (gb_slice_parse(text, len, shape, params->buffer.dtype, &plan->slice, &params->view, &plan->slice_fortran, err) <
+        0)
         return -1;
     plan->sliced = true;
+    params->view.offset += plan->tensor_at;
+    plan->slice_fortran.offset += plan->tensor_at;
     place(params, &params->view);
     params->bytes = params->view.bytes;
     return 0;
+}
+
+/* Reads where in the buffer the bytes go. */
+static int read_part(const struct gb_http_request *request, const struct gb_buffer_rec *rec,
+                     struct gb_upload_request *plan, struct gb_error *err) {
+    const struct gb_http_text *tensor = gb_http_query(request, "tensor");
+    const struct gb_http_text *slice = gb_http_query(request, "slice");
+    struct gb_upload_params *params = &plan->params;
+    struct gb_shape shape = rec->shape;
+    bool offset = gb_http_query(request, "offset");
+
+    params->buffer.shape = rec->shape;
+    if (slice && offset)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "a slice is of elements, an offset is of bytes: give one or the other");
+    if (tensor && find_tensor(request, tensor, rec, plan, &shape, err) < 0)
+        return -1;
+    if (slice || !offset)
+        return read_slice(slice, &shape, plan, err);
+    if (gb_query_u64(request, "offset", &params->offset, err) < 0)
+        return -1;
+    if (plan->in_table && params->offset > plan->tensor_bytes)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the offset %llu lies beyond the %llu bytes of the tensor",
+                            (unsigned long long)params->offset, (unsigned long long)plan->tensor_bytes);
+    params->offset += plan->tensor_at;
+    return 0;
+}
+
+/* A part of a tensor ends within it. */
+static int check_tensor(const struct gb_upload_request *plan, struct gb_error *err) {
+    const struct gb_upload_params *params = &plan->params;
+
+    if (!plan->in_table || plan->sliced || params->bytes <= plan->tensor_at + plan->tensor_bytes - params->offset)
+        return 0;
+    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                        "%llu bytes at offset %llu do not fit into the %llu bytes of the tensor",
+                        (unsigned long long)params->bytes, (unsigned long long)(params->offset - plan->tensor_at),
+                        (unsigned long long)plan->tensor_bytes);
 }
 
 /* A buffer that is replaced stays where it is unless the client says otherwise. */
@@ -216,8 +284,8 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     plan->adopted = rec.adopted && !rec.mirrored && rec.state != GB_BUFFER_LOST;
     in_place |= plan->adopted;
     /* Bytes written in place are bytes of the same tensor. */
-    if (in_place && !params->partial && plan->said == GB_FORM_RAW && !gb_http_query(request, "dtype") &&
-        !plan->has_shape) {
+    if (in_place && !params->partial && plan->said == GB_FORM_RAW && rec.dtype != GB_DTYPE_TENSORS &&
+        !gb_http_query(request, "dtype") && !plan->has_shape) {
         params->buffer.dtype = rec.dtype;
         params->buffer.shape = rec.shape;
         plan->has_shape = true;
@@ -242,10 +310,12 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     if (gb_param_name(request, 0, "session name", &params->buffer.session, err) < 0 ||
         gb_param_name(request, 1, "buffer name", &params->buffer.name, err) < 0 ||
-        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0 || read_max(request, plan, err) < 0)
+        read_format(request, plan, err) < 0 || read_layout(request, plan, err) < 0 ||
+        read_max(request, plan, err) < 0 || gb_query_bool(request, "pack", &plan->pack, err) < 0)
         return -1;
     plan->chunked = request->chunked;
-    params->partial = gb_http_query(request, "offset") || gb_http_query(request, "slice");
+    params->partial =
+        gb_http_query(request, "offset") || gb_http_query(request, "slice") || gb_http_query(request, "tensor");
     if (read_existing(request, plan, err) < 0 || read_placement(request, params, err) < 0)
         return -1;
     gb_request_hooks_stream(request, &params->buffer.stream);
@@ -274,7 +344,8 @@ static bool keeps_size(const struct gb_upload_request *plan) {
 bool gb_upload_request_open(struct gb_upload_request *plan) {
     struct gb_upload_params *params = &plan->params;
 
-    if ((!plan->coded && !plan->chunked) || plan->sliced || (plan->has_shape && !params->partial) || keeps_size(plan))
+    if ((!plan->coded && !plan->chunked) || plan->sliced || plan->in_table || (plan->has_shape && !params->partial) ||
+        keeps_size(plan))
         return false;
     params->open_ended = true;
     params->reserve = plan->has_max;
@@ -308,7 +379,7 @@ int gb_upload_request_raw(struct gb_upload_request *plan, bool has_length, uint6
                             (unsigned long long)params->view.bytes, (unsigned long long)length);
     if (params->partial) {
         params->bytes = plan->sliced ? params->view.bytes : length;
-        return 0;
+        return check_tensor(plan, err);
     }
     if (!plan->has_shape) {
         if (length % width != 0)
@@ -361,7 +432,7 @@ static int described(struct gb_upload_request *plan, const char *what, enum gb_d
         return slice_refused(plan, what, shape, err);
     plan->params.bytes = bytes;
     if (plan->params.partial)
-        return 0;
+        return check_tensor(plan, err);
     buffer->bytes = bytes;
     buffer->dtype = dtype;
     buffer->shape = *shape;
@@ -373,10 +444,12 @@ static int plan_one(struct gb_upload_request *plan, const struct gb_safetensors 
                     struct gb_error *err) {
     const struct gb_safetensor *tensor = file->tensors;
 
+    if (file->count == 0)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the safetensors file holds no tensor");
     if (file->count != 1)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
-                            "the safetensors file holds %zu tensors and this is one buffer; send it to PUT "
-                            "/v1/sessions/{session}/tensors, or store the file as it is with ?format=raw",
+                            "the safetensors file holds %zu tensors, and this writes a part of a buffer or comes in "
+                            "several requests; PUT the whole file to the buffer's data in one request",
                             file->count);
     return described(plan, name_of(GB_FORM_SAFETENSORS), tensor->dtype, &tensor->shape, has_length, length, err);
 }
@@ -432,6 +505,23 @@ int gb_upload_request_header_bytes(const struct gb_upload_request *plan, enum gb
     return 0;
 }
 
+/* The buffer takes the file whole. length: of what follows the header. */
+static int plan_table(struct gb_upload_request *plan, bool has_length, uint64_t length, struct gb_error *err) {
+    struct gb_buffer_params *buffer = &plan->params.buffer;
+    const char *head;
+    uint64_t bytes = gb_table_file_bytes(plan->table) - gb_table_head(plan->table, &head);
+
+    if (has_length && bytes != length)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the tensors of the safetensors header have %llu bytes, %llu follow it",
+                            (unsigned long long)bytes, (unsigned long long)length);
+    buffer->bytes = plan->params.bytes = gb_table_bytes(plan->table);
+    buffer->dtype = GB_DTYPE_TENSORS;
+    buffer->shape = (struct gb_shape){.dims = 1, .dim = {buffer->bytes}};
+    buffer->has_shape = true;
+    return 0;
+}
+
 static int read_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
                             uint64_t length, struct gb_error *err) {
     struct gb_safetensors file;
@@ -439,6 +529,10 @@ static int read_safetensors(struct gb_upload_request *plan, const char *header, 
 
     if (gb_safetensors_parse(header + GB_SAFETENSORS_LENGTH, n - GB_SAFETENSORS_LENGTH, &file, err) < 0)
         return -1;
+    if (plan->whole && !plan->params.partial && (file.count > 1 || plan->pack)) {
+        plan->table = gb_table_take(&file, header, n, err);
+        return plan->table ? plan_table(plan, has_length, length - n, err) : -1;
+    }
     r = plan_one(plan, &file, has_length, length - n, err);
     gb_safetensors_done(&file);
     return r;
@@ -542,9 +636,23 @@ static int begin_raw(struct sink *s, struct gb_error *err) {
     return begin(s, err);
 }
 
+/* The header of a table is a part of the buffer, with the gap behind it. */
+static int spill_head(struct sink *s, struct gb_error *err) {
+    size_t room = (size_t)gb_table_head_room(s->plan.table);
+    char *bigger = realloc(s->head, room);
+
+    if (!bigger)
+        return gb_error_memory(err, "upload");
+    memset(bigger + s->head_used, 0, room - s->head_used);
+    s->head = bigger;
+    s->spill = room;
+    return 0;
+}
+
 /* The header is there. */
 static int begin_said(struct sink *s, struct gb_error *err) {
-    if (gb_upload_request_header(&s->plan, s->form, s->head, s->head_used, s->has_length, s->length, err) < 0)
+    if (gb_upload_request_header(&s->plan, s->form, s->head, s->head_used, s->has_length, s->length, err) < 0 ||
+        (s->plan.table && spill_head(s, err) < 0))
         return -1;
     return begin(s, err);
 }
@@ -577,8 +685,38 @@ static int push_spill(struct sink *s, struct gb_error *err) {
     return r;
 }
 
+/* Fills the gaps of a table with zeros. *ret_run: how many bytes of a tensor come next. Returns as push_spill. */
+static int push_gap(struct sink *s, uint64_t *ret_run, struct gb_error *err) {
+    size_t room;
+    void *ptr;
+    bool gap;
+    int r;
+
+    while (*ret_run = gb_table_run(s->plan.table, s->payload, &gap), gap) {
+        r = gb_upload_room(s->upload, &ptr, &room, err);
+        if (r <= 0)
+            return r;
+        room = room < *ret_run ? room : (size_t)*ret_run;
+        memset(ptr, 0, room);
+        s->payload += room;
+        if (gb_upload_fill(s->upload, room, err) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+static int too_long(const struct sink *s, struct gb_error *err) {
+    if (s->plan.table)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the safetensors file ends after %llu bytes, as its header says, and the body has more",
+                            (unsigned long long)gb_table_file_bytes(s->plan.table));
+    return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has more",
+                        (unsigned long long)s->plan.params.bytes);
+}
+
 static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct sink *s = (struct sink *)sink;
+    uint64_t run = UINT64_MAX;
     int r;
 
     if (s->stage < STAGE_PAYLOAD) {
@@ -590,11 +728,15 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     if (r <= 0)
         return r;
     if (s->payload == s->plan.params.bytes && !s->plan.params.open_ended)
-        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has more",
-                            (unsigned long long)s->plan.params.bytes);
+        return too_long(s, err);
+    if (s->plan.table && (r = push_gap(s, &run, err)) <= 0)
+        return r;
     r = gb_upload_room(s->upload, ret_ptr, ret_n, err);
-    if (r > 0)
-        s->room = *ret_ptr;
+    if (r <= 0)
+        return r;
+    if (*ret_n > run)
+        *ret_n = (size_t)run;
+    s->room = *ret_ptr;
     return r;
 }
 
@@ -622,6 +764,12 @@ static void sink_pause(struct gb_http_sink *sink, bool stalled) {
         gb_upload_pause(s->upload, stalled);
 }
 
+static int sink_arrived(struct gb_http_sink *sink, struct gb_error *err) {
+    struct sink *s = (struct sink *)sink;
+
+    return s->upload ? gb_upload_arrived(s->upload, err) : 0;
+}
+
 /* Tells the core, once, that the whole body has arrived. Returns 1 when that is done, 0 to wait, or -1. */
 static int conclude(struct sink *s, const struct gb_http_request *request, struct gb_error *err) {
     struct gb_store_mark mark;
@@ -641,6 +789,10 @@ static int conclude(struct sink *s, const struct gb_http_request *request, struc
         r = gb_upload_begun(s->upload, err);
     if (r <= 0)
         return r;
+    if (s->payload != s->plan.params.bytes && s->plan.table)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the safetensors file has %llu bytes, as its header says, and the body ends before",
+                            (unsigned long long)gb_table_file_bytes(s->plan.table));
     if (s->payload != s->plan.params.bytes && !s->plan.params.open_ended)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "dtype and shape make %llu bytes, the body has %llu",
                             (unsigned long long)s->plan.params.bytes, (unsigned long long)s->payload);
@@ -671,6 +823,8 @@ static enum gb_step finish(struct gb_http_request *request, struct gb_http_respo
         return GB_STEP_ERROR;
     if (r > 0) {
         gb_request_hooks_done(request);
+        if (s->plan.table)
+            gb_tables_put(s->api->tables, &rec, s->plan.table);
         step = gb_upload_reply(request, &rec, created, s->plan.warning, &times, s->recv_ns, response, err);
         gb_buffer_rec_done(&rec);
         return step;
@@ -695,6 +849,7 @@ static void sink_free(struct gb_http_sink *sink) {
     gb_upload_free(s->upload);
     gb_conditions_free(s->plan.params.check.arg);
     gb_session_unref(s->plan.params.session);
+    gb_table_unref(s->plan.table);
     free(s->head);
     free(s);
 }
@@ -765,8 +920,12 @@ struct gb_http_sink *gb_upload_sink_new(struct gb_http_request *request, const s
         gb_error_memory(err, "upload");
         return NULL;
     }
-    s->sink = (struct gb_http_sink){
-        .room = sink_room, .fill = sink_fill, .pause = sink_pause, .end = sink_end, .free = sink_free};
+    s->sink = (struct gb_http_sink){.room = sink_room,
+                                    .fill = sink_fill,
+                                    .pause = sink_pause,
+                                    .arrived = sink_arrived,
+                                    .end = sink_end,
+                                    .free = sink_free};
     s->api = gb_api_of(request);
     s->core = s->api->core;
     s->plan = *plan;

@@ -30,14 +30,22 @@ struct gb_upload_request {
         *warning; /* static text: what its first bytes look like, though they are stored as bytes; NULL: nothing */
     bool coded;   /* Content-Length is that of the coded bytes: see digest.h */
     bool chunked; /* the body ends where it says so */
+    bool whole;   /* the body comes in one request */
+    bool pack;    /* ?pack=true: a safetensors file of one tensor becomes a table too */
+    struct gb_table
+        *table;   /* of a safetensors file, when its header is there: a reference. NULL: the body is one tensor */
     bool has_max; /* ?max_bytes= */
     uint64_t max_bytes;
     bool has_shape;
     bool sliced;                  /* ?slice= */
     struct gb_shape slice;        /* the shape of the slice */
     struct gb_view slice_fortran; /* its bytes in Fortran order */
-    bool adopted;                 /* its memory is another process's, and written in place in any case */
-    bool exists;                  /* a buffer of that name exists, and has existing_bytes */
+    bool in_table;                /* ?tensor=: what follows is of that tensor */
+    uint64_t tensor_at;           /* its first byte in the buffer */
+    uint64_t tensor_bytes;
+    bool needs_table; /* gb_upload_request_read has failed: gb_tables_read brings what it lacks */
+    bool adopted;     /* its memory is another process's, and written in place in any case */
+    bool exists;      /* a buffer of that name exists, and has existing_bytes */
     uint64_t existing_bytes;
     struct gb_upload_params params; /* bytes, dtype and shape complete unless may_say; check.arg owned until begun,
                                      * session a reference from gb_upload_request_read on, also when that fails */

@@ -78,6 +78,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     strcpy(ret->pool.s, gb_text_s(kept->pool));
     strcpy(ret->stream.s, gb_text_s(kept->stream));
     ret->labels = kept->labels;
+    ret->layout = kept->layout;
     buffer_look_sides_locked(buffer, ret->sides);
     ret->damaged = buffer->stored && atomic_load(&buffer->stored->damaged);
     ret->in_host = kept->state == GB_BUFFER_STORED && buffer->stored && buffer->stored->block;
@@ -96,6 +97,7 @@ static void keep(struct gb_buffer_kept *kept, const struct gb_buffer_rec *rec) {
 #define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
     gb_text_set(&kept->labels, rec->labels);
+    kept->layout = rec->layout;
 }
 
 void gb_buffer_as(struct gb_buffer *copy, const struct gb_buffer_rec *rec, struct gb_text *pool, struct gb_text *stream,
@@ -106,6 +108,7 @@ void gb_buffer_as(struct gb_buffer *copy, const struct gb_buffer_rec *rec, struc
 #define GB_BUFFER_TEXT(...)
 #include "model/buffer.def"
     kept->labels = rec->labels;
+    kept->layout = rec->layout;
     kept->pool = pool;
     kept->stream = stream;
     copy->id = rec->id;

@@ -1,5 +1,5 @@
-/* Buffers as clients see them: made, read, changed, mirrored, sealed, deleted. Each change is a transaction. Handlers
- * call this. */
+/* Buffers as clients see them: read, changed, mirrored, sealed, deleted; create.c makes them. Each change is a
+ * transaction. Handlers call this. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,17 +16,12 @@
 
 /* --- buffers ------------------------------------------------------------------------------------------------------ */
 
-/* One call that makes, changes or deletes a buffer. */
+/* One call that changes or deletes a buffer. */
 struct buffer_op {
     struct gb_buffer_op base; /* first */
     struct gb_buffer_params params;
-    unsigned wait_ms; /* create: for memory */
-    struct gb_alloc alloc;
-    struct gb_core_stream *stream; /* create: used */
-    struct gb_core_pool *pool;     /* create: a reference */
-    struct gb_content *content;    /* create: until the buffer has it; delete: to be dropped */
-    bool unmapped;                 /* delete: the memory is freed when its last mapping ends */
-    bool counted;                  /* create: a place in the quota is reserved */
+    struct gb_content *content; /* delete: to be dropped */
+    bool unmapped;              /* delete: the memory is freed when its last mapping ends */
 };
 
 static struct buffer_op *op_of(struct gb_transaction *transaction) {
@@ -35,215 +30,8 @@ static struct buffer_op *op_of(struct gb_transaction *transaction) {
 
 /* error may be part of op; GB_OK in it is success. */
 static void op_end(struct buffer_op *op, const struct gb_error *error) {
-    gb_core_stream_unuse(op->stream);
-    gb_core_pool_unref(op->pool);
     gb_text_unref(op->params.labels);
     gb_buffer_op_end(&op->base, error);
-}
-
-/* --- create ------------------------------------------------------------------------------------------------------- */
-
-static int create_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
-    struct buffer_op *op = op_of(transaction);
-    struct gb_buffer_rec *rec = &transaction->rec;
-    const struct gb_buffer_params *p = &op->params;
-
-    const struct gb_session *s = op->base.base.session;
-
-    (void)b;
-    if (gb_kind_check_source(p->kind, op->pool, err) < 0)
-        return -1;
-    gb_buffer_rec_done(rec);
-    *rec = (struct gb_buffer_rec){.name = p->name,
-                                  .bytes = p->bytes,
-                                  .dtype = p->dtype,
-                                  .shape = p->shape,
-                                  .kind = p->kind,
-                                  .device = op->pool->device->index,
-                                  .mirrored = p->mirrored,
-                                  .durability = p->has_durability ? p->durability : s->rec.durability,
-                                  .spill = p->has_spill ? p->spill : s->rec.spill,
-                                  .resident = p->resident,
-                                  .stream = op->stream->name,
-                                  .state = GB_BUFFER_READY,
-                                  .generation = 1,
-                                  .version = 1,
-                                  .labels = gb_text_ref(p->labels),
-                                  .created_at_us = gb_wall_us()};
-    rec->updated_at_us = rec->created_at_us;
-    if (p->kind == GB_KIND_DEVICE)
-        rec->pool = op->pool->rec.name;
-    if (p->lost)
-        rec->state = GB_BUFFER_LOST;
-    transaction->content = op->content;
-    return gb_disks_check_durability(s->core, rec->durability, err);
-}
-
-static void create_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
-    struct buffer_op *op = op_of(transaction);
-
-    gb_buffer_set_locked(op->base.base.session, b, &transaction->rec, op->content);
-    op->content = NULL;
-    op->counted = false;
-    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
-    op->base.call->created = true;
-}
-
-static void content_gone(void *arg) {
-    struct buffer_op *op = arg;
-
-    op_end(op, &op->base.transaction.error);
-}
-
-static void create_end(struct gb_transaction *transaction) {
-    struct buffer_op *op = op_of(transaction);
-
-    if (op->counted) {
-        pthread_mutex_lock(&op->base.base.session->lock);
-        gb_quota_give_locked(op->base.base.session, 0, 1);
-        pthread_mutex_unlock(&op->base.base.session->lock);
-    }
-    gb_content_drop(op->content, content_gone, op);
-}
-
-/* Runs on the lane. Most buffers are written before they are read. Memory that the CPU cannot access is therefore
- * zeroed only when its bytes are needed. */
-static int zero(struct gb_content *c, struct gb_error *err) {
-    if (c->bytes == 0)
-        return 0;
-    atomic_store(&c->blank, true);
-    return c->kind == GB_KIND_DEVICE && !c->device->rec.cpu_access ? 0 : gb_content_materialize(c, err);
-}
-
-static void create_allocated(struct gb_alloc *alloc, const struct gb_error *error) {
-    struct buffer_op *op = gb_container_of(alloc, struct buffer_op, alloc);
-    struct gb_error err = GB_ERROR_INIT;
-
-    if (gb_call_withdraw(op->base.base.call, &err) == 0 && error)
-        err = *error;
-    if (err.code == GB_OK)
-        zero(op->content, &err);
-    if (err.code == GB_OK) {
-        gb_transaction_proceed(&op->base.transaction);
-        return;
-    }
-    gb_transaction_abandon(&op->base.transaction, &err);
-}
-
-/* Cancels a creation that waits for memory. */
-static bool create_cancel(void *arg, bool act) {
-    struct buffer_op *op = arg;
-
-    if (act)
-        atomic_store(&op->alloc.cancelled, true);
-    return true;
-}
-
-/* Everything that the call will need, or nothing. */
-static int create_reserve_locked(struct buffer_op *op, struct gb_error *err) {
-    struct gb_session *s = op->base.base.session;
-    struct gb_core_pool *pool;
-
-    if (gb_session_changeable_locked(s, err) < 0 ||
-        gb_core_stream_use_locked(s, &op->params.stream, &op->stream, err) < 0)
-        return -1;
-    pool = gb_kind_pool_locked(s, &op->params, err);
-    if (!pool || gb_kind_check_source(op->params.kind, pool, err) < 0 ||
-        gb_core_offers(pool->device, op->params.kind, err) < 0 ||
-        (op->params.mirrored && gb_kind_check_mirrored(pool->device, op->params.kind, err) < 0) ||
-        gb_transaction_reserve_locked(&op->base.transaction, err) < 0)
-        return -1;
-    op->pool = gb_core_pool_ref(pool);
-    if (gb_quota_take_locked(s, 0, 1, err) == 0) {
-        if (op->params.mirrored || op->params.lost ||
-            gb_content_new_locked(s, pool, op->params.kind, op->stream, &op->params.name, op->params.bytes,
-                                  &op->content, err) == 0) {
-            op->counted = true;
-            return 0;
-        }
-        gb_error_append(err, GB_ERR_PINNED_LIMIT, GB_QUOTA_OTHER_KIND);
-        gb_quota_give_locked(s, 0, 1);
-    }
-    return -1;
-}
-
-static int create_start(struct buffer_op *op, struct gb_error *err) {
-    struct gb_session *s = op->base.base.session;
-    int r;
-
-    op->params.kind = gb_kind_choose(s->core, &op->params);
-    if (gb_kind_check_pool(op->params.kind, &op->params.pool, err) < 0)
-        return -1;
-    pthread_mutex_lock(&s->lock);
-    r = create_reserve_locked(op, err);
-    pthread_mutex_unlock(&s->lock);
-    if (r < 0)
-        return -1;
-    if (!op->content) { /* one without bytes, or a mirrored one, whose sides come when they are needed */
-        gb_transaction_proceed(&op->base.transaction);
-        return 0;
-    }
-    op->alloc.content = op->content;
-    op->alloc.done = create_allocated;
-    op->alloc.anywhere = true;
-    gb_call_offer(op->base.base.call, NULL, create_cancel, op);
-    gb_alloc_start(&op->alloc, op->wait_ms);
-    return 0;
-}
-
-static void create_run(struct buffer_op *op) {
-    struct gb_error err = GB_ERROR_INIT;
-
-    if (create_start(op, &err) == 0)
-        return;
-    if (op->base.transaction.buffer)
-        gb_transaction_abandon(&op->base.transaction, &err);
-    else
-        op_end(op, &err);
-}
-
-static void create_turned(struct gb_after *after) {
-    create_run(after->owner);
-}
-
-/* What had the name is gone, or the creation is refused. */
-static bool create_waits(struct buffer_op *op) {
-    struct gb_session *s = op->base.base.session;
-    struct gb_after *after = &op->base.turn->after;
-    bool waits;
-
-    pthread_mutex_lock(&s->lock);
-    after->until = GB_TURN_ENDED;
-    after->go = create_turned;
-    after->owner = op;
-    waits = gb_after_wait_locked(after);
-    pthread_mutex_unlock(&s->lock);
-    return waits;
-}
-
-void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *params, unsigned wait_ms,
-                      struct gb_buffer_call *call) {
-    struct gb_turn *turn = gb_call_take_turn(&call->base);
-    struct buffer_op *op =
-        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, NULL, call);
-    struct gb_error err = GB_ERROR_INIT;
-
-    if (!op) {
-        gb_turn_free(turn);
-        return;
-    }
-    op->params = *params;
-    op->wait_ms = wait_ms;
-    gb_text_ref(op->params.labels);
-    op->base.transaction.validate_locked = create_decide_locked;
-    op->base.transaction.publish_locked = create_apply_locked;
-    op->base.transaction.end = create_end;
-    op->base.turn = gb_turn_of_call(op->base.base.session, turn, &params->name, &params->stream, &err);
-    op->base.transaction.turn = op->base.turn;
-    if (!op->base.turn)
-        op_end(op, &err);
-    else if (!create_waits(op))
-        create_run(op);
 }
 
 /* --- patch -------------------------------------------------------------------------------------------------------- */
@@ -323,6 +111,12 @@ void gb_buffer_patch(struct gb_core *core, const struct gb_buffer_params *params
 }
 
 /* --- delete ------------------------------------------------------------------------------------------------------- */
+
+static void content_gone(void *arg) {
+    struct buffer_op *op = arg;
+
+    op_end(op, &op->base.transaction.error);
+}
 
 static int delete_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
     if (gb_buffer_op_check_locked(gb_buffer_op_of(transaction), b, err) < 0)

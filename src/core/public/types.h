@@ -184,7 +184,9 @@ struct gb_buffer_params {
     enum gb_spill spill;
     bool has_resident;
     bool resident;
-    bool lost;              /* create: without memory, as if its bytes had been lost */
+    bool lost;        /* create: without memory, as if its bytes had been lost */
+    const void *head; /* create, not mirrored: the first head_bytes, which the core copies; the others are zeros */
+    size_t head_bytes;
     struct gb_text *labels; /* borrowed: the core takes a reference to what it keeps */
 };
 
@@ -212,6 +214,9 @@ struct gb_upload_params {
     uint64_t offset;
     /* The view places the payload. view.bytes is the payload's length, and offset is 0. partial: buffer.shape is the
      * shape that the view was made for. */
+    /* partial: a part of one tensor of a table. It is refused if the buffer's table is not that of layout any more. */
+    bool in_table;
+    uint64_t layout; /* as in struct gb_buffer_rec */
     bool scattered;
     struct gb_view view; /* not contiguous, or not upwards; a contiguous range is given by offset */
     /* Overwrite the present memory. Readers are refused meanwhile, and an interrupted write leaves state PARTIAL. A

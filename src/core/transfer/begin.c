@@ -370,6 +370,15 @@ static int check_buffer_locked(struct gb_session *s, const struct gb_upload_para
     return b ? 0 : gb_copies_check_name_locked(s, p->buffer.name.s, err);
 }
 
+/* Of a write that leaves the buffer its dtype and shape. */
+static int check_table(const struct gb_upload_params *p, const struct gb_upload_draft *draft, struct gb_error *err) {
+    const struct gb_buffer *b = draft->buffer;
+
+    if (!b || !p->partial || draft->sync || (draft->has_table && !draft->merge))
+        return 0;
+    return gb_upload_check_table(b, p->in_table, p->layout, err);
+}
+
 int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *p, const struct gb_upload_role *role,
                            void *owner, const struct gb_turn *turn, struct gb_upload_draft *draft,
                            struct gb_error *err) {
@@ -386,7 +395,8 @@ int gb_upload_draft_locked(struct gb_session *s, const struct gb_upload_params *
     if (check_buffer_locked(s, p, turn, draft, err) < 0)
         return -1;
     r = role->plan ? role->plan(s, owner, p, draft, err) : plan_payload(p, draft, err);
-    if (r < 0 || check_sides(p, draft, err) < 0 || (draft->merge && gb_buffer_want_locked(s, b, err) < 0))
+    if (r < 0 || check_table(p, draft, err) < 0 || check_sides(p, draft, err) < 0 ||
+        (draft->merge && gb_buffer_want_locked(s, b, err) < 0))
         return -1;
     if (!p->partial && gb_kind_check_pool(draft->kind, &p->buffer.pool, err) < 0)
         return -1;
@@ -668,6 +678,8 @@ static void plan_params(struct gb_upload_plan *plan, const struct gb_upload_para
     plan->check = params->check;
     plan->wait_ms = params->wait_ms;
     plan->scattered = params->scattered;
+    plan->in_table = params->in_table;
+    plan->layout = params->layout;
 }
 
 static void plan_draft_locked(struct gb_upload_plan *plan, const struct gb_upload_params *params,
@@ -814,7 +826,7 @@ static void begin_now(struct gb_after *after) {
 
     gb_upload_rest_hold(u);
     pthread_mutex_lock(&u->t.session->lock);
-    r = gb_after_check_locked(after, &err);
+    r = u->unplanned->partial ? gb_after_check_locked(after, &err) : 0; /* all of it needs no earlier bytes */
     if (r == 0)
         r = plan_locked(u, u->unplanned, &err);
     late = r == 0 && u->plan.late && u->turn;

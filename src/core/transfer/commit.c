@@ -73,7 +73,18 @@ static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     };
 }
 
-static void describe(const struct gb_upload *u, bool is_new, struct gb_buffer_rec *rec) {
+/* A write of all bytes of a table brings another table. */
+static uint64_t layout_of(struct gb_upload *u, const struct gb_buffer_rec *rec) {
+    if (rec->dtype != GB_DTYPE_TENSORS)
+        return 0;
+    if (u->plan.merge)
+        return rec->layout;
+    if (u->layout == 0)
+        u->layout = atomic_fetch_add(&u->t.core->last_layout, 1) + 1;
+    return u->layout;
+}
+
+static void describe(struct gb_upload *u, bool is_new, struct gb_buffer_rec *rec) {
     const struct gb_buffer_params *p = &u->plan.buffer;
 
     if (!u->plan.partial || is_new) {
@@ -97,6 +108,7 @@ static void describe(const struct gb_upload *u, bool is_new, struct gb_buffer_re
     rec->head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
     rec->stream = u->t.stream->name;
     rec->state = GB_BUFFER_READY;
+    rec->layout = layout_of(u, rec);
     rec->generation++;
     rec->version++;
     rec->has_crc32c = !u->plan.merge && u->plan.has_crc32c;
@@ -137,6 +149,17 @@ static bool has_base(const struct gb_upload *u, const struct gb_buffer *b) {
     return b->id == u->plan.base_id && b->rec.generation == u->plan.base_generation;
 }
 
+int gb_upload_check_table(const struct gb_buffer *b, bool in_table, uint64_t layout, struct gb_error *err) {
+    if (in_table && (b->rec.dtype != GB_DTYPE_TENSORS || b->rec.layout != layout))
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer's tensors were replaced meanwhile; try again");
+    if (!in_table && b->rec.dtype == GB_DTYPE_TENSORS)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the buffer \"%s\" holds many tensors: write one of them by PUT or PATCH of its data with "
+                            "?tensor=, or replace all by a safetensors file",
+                            b->name);
+    return 0;
+}
+
 /* Refuses the commit if the buffer is no longer what the upload was begun for. Returns 0 or -1. */
 static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct gb_error *err) {
     const struct gb_upload_plan *p = &u->plan;
@@ -157,7 +180,7 @@ static int check_current(struct gb_upload *u, const struct gb_buffer *b, struct 
         return gb_error_set(err, GB_ERR_BUFFER_NOT_FOUND, "the buffer was deleted meanwhile");
     if (b->rec.mirrored != p->mirrored || (p->partial && b->rec.bytes != p->bytes) || (p->merge && !has_base(u, b)))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    return 0;
+    return p->merge ? gb_upload_check_table(b, p->in_table, p->layout, err) : 0;
 }
 
 static int validate_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {

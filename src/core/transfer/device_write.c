@@ -119,6 +119,7 @@ static int plan(struct gb_session *s, void *owner, const struct gb_upload_params
     draft->from = w->from;
     if ((draft->buffer ? plan_existing(w, p, draft, err) : plan_new(w, p, draft, err)) < 0)
         return -1;
+    draft->has_table = w->what == GB_DEVICE_WRITE_COPY && w->source_rec.dtype == GB_DTYPE_TENSORS;
     draft->has_crc32c = w->what == GB_DEVICE_WRITE_COPY && w->bytes == w->source_rec.bytes && w->source_rec.has_crc32c;
     draft->crc32c = draft->has_crc32c ? w->source_rec.crc32c : 0;
     return 0;

@@ -16,13 +16,16 @@
 
 /* Returns where byte `pos` of the bytes to be sent lies in the view. *ret_left: the bytes from there to the end of its
  * span. */
-uint64_t gb_download_locate(const struct gb_download *d, uint64_t pos, uint64_t *ret_left) {
-    unsigned i = 0;
+uint64_t gb_download_locate(struct gb_download *d, uint64_t pos, uint64_t *ret_left) {
+    const struct gb_span *span;
 
-    while (i + 1 < d->span_count && pos >= d->spans[i].length)
-        pos -= d->spans[i++].length;
-    *ret_left = d->spans[i].length - pos;
-    return d->spans[i].first + pos;
+    if (pos < d->span_at)
+        d->span = d->span_at = 0;
+    while (d->span + 1 < d->span_count && pos - d->span_at >= d->spans[d->span].length)
+        d->span_at += d->spans[d->span++].length;
+    span = &d->spans[d->span];
+    *ret_left = span->length - (pos - d->span_at);
+    return span->first + (pos - d->span_at);
 }
 
 /* --- from the memory itself --------------------------------------------------------------------------------------- */
@@ -675,6 +678,7 @@ int gb_download_start_view(struct gb_download *d, const struct gb_view *view, co
     d->view = view ? *view : gb_view_plain(0, d->rec.bytes);
     d->whole = (struct gb_span){.first = 0, .length = d->view.bytes};
     d->spans = spans ? spans : &d->whole;
+    d->span = d->span_at = 0;
     d->span_count = spans ? count : 1;
     if (check_view(d, err) < 0 || check_spans(&d->view, d->spans, d->span_count, err) < 0)
         return -1;

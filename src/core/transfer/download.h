@@ -47,6 +47,8 @@ struct gb_download {
     struct gb_view view;         /* of the memory, as a sequence of bytes */
     const struct gb_span *spans; /* of the view */
     unsigned span_count;
+    unsigned span;    /* that was located last: they may be many, and are located in their order */
+    uint64_t span_at; /* where it begins among all bytes */
     struct gb_span whole;
     uint64_t length; /* of all spans */
     uint64_t queued; /* bytes whose copy was queued */
@@ -72,7 +74,7 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
                                    struct gb_waker waker);
 /* Returns where byte `pos` of the bytes to be sent lies in the view. *ret_left: the bytes from there to the end of its
  * span. */
-uint64_t gb_download_locate(const struct gb_download *download, uint64_t pos, uint64_t *ret_left);
+uint64_t gb_download_locate(struct gb_download *download, uint64_t pos, uint64_t *ret_left);
 /* cold.c: as gb_download_next, of stored bytes. */
 int gb_download_cold(struct gb_download *download, const void **ret_ptr, size_t *ret_n, struct gb_error *err);
 /* Ends the reading. Reads under way free what is left. NULL is accepted. */

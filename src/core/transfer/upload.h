@@ -78,6 +78,8 @@ struct gb_upload_plan {
     bool open_ended;  /* the payload may be shorter than `payload` */
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
+    bool in_table; /* partial: of a table that is to have this layout */
+    uint64_t layout;
     bool merge;      /* bytes of the buffer outside the payload stay */
     bool remakes;    /* partial: all of a buffer that an earlier turn is to make; this makes it if that has failed */
     bool late;       /* they are those that the upload sees at the end of the payload */
@@ -129,6 +131,7 @@ struct gb_upload_draft {
     bool all_or_nothing; /* its call is in an atomic batch */
     bool has_crc32c;
     uint32_t crc32c;
+    bool has_table; /* the source is a whole table */
 
     enum gb_durability durability; /* of the buffer after the commit */
 };
@@ -231,6 +234,7 @@ struct gb_upload {
     bool counted;       /* a new buffer's place in the quota is reserved; the session's lock */
     bool marked;        /* the buffer is marked as being overwritten in place; the session's lock */
     bool created;
+    uint64_t layout;             /* of the table that it brings; 0: none (yet) */
     enum gb_code failure_reason; /* gb_upload_set_reason */
 
     /* The caller's thread: */
@@ -375,6 +379,10 @@ int gb_upload_draft_locked(struct gb_session *session, const struct gb_upload_pa
                            struct gb_upload_draft *draft, struct gb_error *err);
 /* For a role's plan: refuses a partial write if the buffer's other bytes are lost or partial. Returns 0 or -1. */
 int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *err);
+
+/* Refuses a write of a part of a table that does not say so (INVALID_ARGUMENT), or that was meant for another table
+ * (BUFFER_BUSY). Returns 0 or -1. */
+int gb_upload_check_table(const struct gb_buffer *buffer, bool in_table, uint64_t layout, struct gb_error *err);
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 

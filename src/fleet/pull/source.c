@@ -426,7 +426,12 @@ static int first_place(struct gb_pull *pull, const struct gb_pull_ask *ask, stru
     snprintf(path, sizeof(path), "/v1/sessions/%s/buffers/%s%s", from->session.s, from->buffer.s,
              ask->data ? "/data" : "");
     query = ticket->make ? ticket->make(ticket->arg, ask->method, path) : NULL;
-    n = snprintf(ret->target, sizeof(ret->target), "%s%s%s", path, query ? "?" : "", query ? query : "");
+    /* The bytes as they lie in memory: a table of tensors would come as its file, which has no gaps. */
+    n = snprintf(ret->target, sizeof(ret->target), "%s%s%s%s", path, ask->data ? "?format=raw" : "",
+                 !query      ? ""
+                 : ask->data ? "&"
+                             : "?",
+                 query ? query : "");
     free(query);
     strcpy(ret->origin, ask->place->origin);
     if (n >= 0 && (size_t)n < sizeof(ret->target))

@@ -12,7 +12,6 @@
 static const char *const specs[] = {"host:bytes=64M", "host:discrete,bytes=64M"};
 #define SPECS 2
 
-/* The slots of host:discrete; host has none. */
 static uint64_t slots(struct core_fixture *f) {
     struct gb_core_stats stats;
 
@@ -33,10 +32,8 @@ static bool nothing_pinned(void *arg) {
 
 /* room: beside the slots. */
 static void open_with(struct core_fixture *f, const char *spec, uint64_t room) {
-    bool discrete = strstr(spec, "discrete") != NULL;
-
     core_fixture_prepare(f, spec);
-    f->config.pinned_bytes_max = room + (discrete ? CORE_SLOTS * CORE_SLOT_BYTES : 0);
+    f->config.pinned_bytes_max = room + CORE_SLOTS * CORE_SLOT_BYTES;
     core_fixture_open(f);
 }
 

@@ -99,7 +99,8 @@ START_TEST(each_call_fails_once) {
         core_fixture_done(&f);
         sum += failed;
     }
-    if (strcmp(op, "alloc") != 0 && strcmp(op, "stream_wait") != 0)
+    if (strcmp(op, "alloc") != 0 && strcmp(op, "stream_wait") != 0 &&
+        (strcmp(op, "event_query") != 0 || strstr(backends[_i / FAULTS], "discrete")))
         ck_assert_msg(sum > 0, "%s never failed", op);
 }
 END_TEST

@@ -408,7 +408,8 @@ START_TEST(each_call_fails_once) {
         core_fixture_done(&f);
         sum += failed;
     }
-    if (strcmp(op, "kind_alloc") != 0 && strcmp(op, "alloc") != 0)
+    if (strcmp(op, "kind_alloc") != 0 && strcmp(op, "alloc") != 0 &&
+        (strcmp(op, "event_query") != 0 || (size_t)_i >= FAULTS))
         ck_assert_msg(sum > 0, "%s never failed", op);
 }
 END_TEST

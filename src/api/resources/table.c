@@ -1,0 +1,500 @@
+/* GET .../tensors, and the tables that this and others ask for. A table is the beginning of the buffer's bytes. It is
+ * read by a download like any other, and stays as it is until all bytes are replaced (layout of the record). */
+#include "api/resources/table.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/context.h"
+#include "api/pipeline/conditional.h"
+#include "api/pipeline/hook.h"
+#include "api/pipeline/list.h"
+#include "api/reply.h"
+#include "api/request/body.h"
+#include "api/request/query.h"
+
+/* --- those that are kept ------------------------------------------------------------------------------------------ */
+
+#define TABLES 64
+#define TABLES_BYTES (64u << 20)
+
+struct kept {
+    struct gb_table *table; /* a reference; NULL: the place is free */
+    int64_t id;
+    uint64_t layout;
+    uint64_t used;
+};
+
+struct gb_tables {
+    pthread_mutex_t lock;
+    struct kept kept[TABLES];
+    uint64_t uses;
+    size_t bytes;
+};
+
+struct gb_tables *gb_tables_new(void) {
+    struct gb_tables *t = calloc(1, sizeof(*t));
+
+    if (t)
+        pthread_mutex_init(&t->lock, NULL);
+    return t;
+}
+
+static void forget(struct gb_tables *t, struct kept *k) {
+    t->bytes -= gb_table_size(k->table);
+    gb_table_unref(k->table);
+    k->table = NULL;
+}
+
+void gb_tables_free(struct gb_tables *t) {
+    size_t i;
+
+    if (!t)
+        return;
+    for (i = 0; i < TABLES; i++) {
+        if (t->kept[i].table)
+            forget(t, &t->kept[i]);
+    }
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static bool is_of(const struct kept *k, const struct gb_buffer_rec *rec) {
+    return k->table && k->id == rec->id && k->layout == rec->layout;
+}
+
+static struct kept *find_locked(struct gb_tables *t, const struct gb_buffer_rec *rec) {
+    size_t i;
+
+    for (i = 0; i < TABLES; i++) {
+        if (is_of(&t->kept[i], rec))
+            return &t->kept[i];
+    }
+    return NULL;
+}
+
+/* A place for one more: a free one, that of an earlier table of the buffer, or the one that was not used for
+ * longest. */
+static struct kept *place_locked(struct gb_tables *t, int64_t id) {
+    struct kept *best = NULL;
+    size_t i;
+
+    for (i = 0; i < TABLES; i++) {
+        struct kept *k = &t->kept[i];
+
+        if (!k->table || k->id == id)
+            return k;
+        if (!best || k->used < best->used)
+            best = k;
+    }
+    return best;
+}
+
+void gb_tables_put(struct gb_tables *t, const struct gb_buffer_rec *rec, struct gb_table *table) {
+    struct kept *k;
+
+    pthread_mutex_lock(&t->lock);
+    if (!find_locked(t, rec)) {
+        do {
+            k = place_locked(t, rec->id);
+            if (k->table)
+                forget(t, k);
+        } while (t->bytes > 0 && t->bytes + gb_table_size(table) > TABLES_BYTES);
+        *k = (struct kept){gb_table_ref(table), rec->id, rec->layout, ++t->uses};
+        t->bytes += gb_table_size(table);
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+struct gb_table *gb_tables_find(struct gb_tables *t, const struct gb_buffer_rec *rec) {
+    struct gb_table *table = NULL;
+    struct kept *k;
+
+    pthread_mutex_lock(&t->lock);
+    k = find_locked(t, rec);
+    if (k) {
+        table = gb_table_ref(k->table);
+        k->used = ++t->uses;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return table;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+#define FIRST_BYTES 65536 /* most headers are shorter */
+
+struct gb_table_reading {
+    struct gb_session *session; /* a reference */
+    struct gb_download *core;
+    struct gb_name name;
+    struct gb_name stream;
+    struct gb_buffer_rec rec; /* of the bytes that are read */
+    gb_http_handler *handler; /* gb_tables_read */
+    char *head;
+    size_t have;
+    size_t need;
+    bool turned; /* its turn on the stream has come */
+};
+
+void gb_table_reading_free(struct gb_table_reading *r) {
+    if (!r)
+        return;
+    gb_download_free(r->core, false);
+    gb_session_unref(r->session);
+    gb_buffer_rec_done(&r->rec);
+    free(r->head);
+    free(r);
+}
+
+static void wake(void *arg) {
+    gb_http_wake(arg);
+}
+
+/* The record is final: starts to read the first r->need bytes. */
+static int begin(struct gb_table_reading *r, struct gb_error *err) {
+    const struct gb_buffer_rec *rec = gb_download_record(r->core);
+
+    r->turned = true;
+    gb_buffer_rec_set(&r->rec, rec);
+    if (r->need > rec->bytes)
+        r->need = (size_t)rec->bytes;
+    free(r->head);
+    r->head = malloc(r->need + 1);
+    if (!r->head)
+        return gb_error_memory(err, "table");
+    r->have = 0;
+    return r->need > 0 ? gb_download_start(r->core, 0, r->need, err) : 0;
+}
+
+/* Opens the buffer behind the earlier writes of its stream. */
+static int start(struct gb_http_request *request, struct gb_table_reading *r, size_t need, struct gb_error *err) {
+    const struct gb_waker waker = {wake, request};
+
+    gb_download_free(r->core, true);
+    r->core = NULL;
+    r->turned = false;
+    r->need = need;
+    if (gb_download_awaits(r->session, &r->name, &r->stream))
+        return gb_download_open_after(r->session, &r->name, &r->stream, waker, &r->core, err);
+    if (gb_download_open_in(r->session, &r->name, &r->stream, waker, &r->core, err) < 0)
+        return -1;
+    return begin(r, err);
+}
+
+static int damaged(const struct gb_table_reading *r, const char *why, struct gb_error *err) {
+    return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
+                        "the table at the beginning of \"%s\" was overwritten: %s; upload the file again, or take the "
+                        "bytes as they are with ?format=raw",
+                        r->name.s, why);
+}
+
+/* Takes the bytes that are there. Returns 1 when all are, 0: wait for wake, or -1. */
+static int collect(struct gb_table_reading *r, struct gb_error *err) {
+    const void *block;
+    size_t n;
+    int got = r->turned ? 1 : gb_download_turn(r->core, err);
+
+    if (got <= 0 || (!r->turned && begin(r, err) < 0))
+        return got > 0 ? -1 : got;
+    while (r->have < r->need) {
+        got = gb_download_next(r->core, &block, &n, err);
+        if (got <= 0)
+            return got;
+        memcpy(r->head + r->have, block, n);
+        r->have += n;
+        gb_download_sent(r->core, n);
+    }
+    return 1;
+}
+
+/* Returns as collect, when the table is kept. */
+int gb_table_reading_go_on(struct gb_http_request *request, struct gb_table_reading *r, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_table *table;
+    size_t head;
+    int got = collect(r, err);
+
+    if (got <= 0)
+        return got;
+    if (r->rec.dtype != GB_DTYPE_TENSORS)
+        return 1; /* it has become another buffer, which the handler will see */
+    if (r->have < GB_SAFETENSORS_PREFIX)
+        return damaged(r, "it is too short", err);
+    if (gb_safetensors_data_at(r->head, &head, &why) < 0)
+        return damaged(r, why.detail, err);
+    if (head > r->rec.bytes)
+        return damaged(r, "its header would be longer than the buffer", err);
+    if (head > r->have)
+        return start(request, r, head, err) < 0 ? -1 : gb_table_reading_go_on(request, r, err);
+    table = gb_table_new(r->head, head, &why);
+    if (!table)
+        return why.code == GB_ERR_SATURATED ? gb_error_move(err, &why) : damaged(r, why.detail, err);
+    got = gb_table_bytes(table) == r->rec.bytes ? 1 : damaged(r, "it is of another length", err);
+    if (got > 0)
+        gb_tables_put(gb_api_of(request)->tables, &r->rec, table);
+    gb_table_unref(table);
+    return got;
+}
+
+struct gb_table_reading *gb_table_reading_new(struct gb_http_request *request, const struct gb_name *stream,
+                                              struct gb_error *err) {
+    struct gb_table_reading *r = calloc(1, sizeof(*r));
+    struct gb_name session;
+
+    if (!r) {
+        gb_error_memory(err, "table");
+        return NULL;
+    }
+    r->stream = *stream;
+    if (gb_param_name(request, 0, "session name", &session, err) == 0 &&
+        gb_param_name(request, 1, "buffer name", &r->name, err) == 0 &&
+        (r->session = gb_session_use(gb_api_of(request)->core, &session, err)) &&
+        start(request, r, FIRST_BYTES, err) == 0)
+        return r;
+    gb_table_reading_free(r);
+    return NULL;
+}
+
+static void free_state(void *state) {
+    gb_table_reading_free(state);
+}
+
+static enum gb_step resume(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
+    struct gb_table_reading *r = request->state;
+    gb_http_handler *handler = r->handler;
+    int got = gb_table_reading_go_on(request, r, err);
+
+    if (got == 0 && !request->timed_out)
+        return GB_STEP_WAIT;
+    if (got == 0)
+        gb_error_set(err, GB_ERR_TIMED_OUT, "the device did not give the table in the permitted time");
+    if (got <= 0)
+        return GB_STEP_ERROR;
+    gb_table_reading_free(r);
+    request->state = NULL;
+    request->state_free = NULL;
+    return gb_loading_run(handler, request, response, err);
+}
+
+enum gb_step gb_tables_read(struct gb_http_request *request, const struct gb_name *stream, gb_http_handler *handler,
+                            struct gb_http_response *response, struct gb_error *err) {
+    struct gb_table_reading *r;
+
+    if (request->state)
+        request->state_free(request->state);
+    request->state = NULL;
+    gb_http_response_done(response);
+    r = gb_table_reading_new(request, stream, err);
+    if (!r)
+        return GB_STEP_ERROR;
+    r->handler = handler;
+    request->state = r;
+    request->state_free = free_state;
+    request->resume = resume;
+    return resume(request, response, err);
+}
+
+/* --- by a layout -------------------------------------------------------------------------------------------------- */
+
+struct layout {
+    struct gb_json_writer out;
+    uint64_t at;
+    size_t count;
+};
+
+static int add_tensor(struct layout *l, const json_t *item, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    enum gb_dtype dtype = GB_DTYPE_COUNT;
+    struct gb_shape shape = {.dims = 0};
+    const char *name = NULL;
+    uint64_t bytes = 0;
+
+    if (!json_is_object(item))
+        gb_error_set(&why, GB_ERR_WRONG_TYPE, "it must be an object with name, dtype and shape");
+    else if (gb_json_known(item, "a tensor", "name dtype shape", &why) == 0 &&
+             gb_json_string(item, "name", &name, &why) >= 0 && gb_json_dtype(item, "dtype", &dtype, &why) >= 0 &&
+             gb_json_shape(item, "shape", &shape, &why) >= 0 && (!name || !name[0] || dtype == GB_DTYPE_COUNT))
+        gb_error_set(&why, GB_ERR_INVALID_ARGUMENT, "it needs a name and a dtype");
+    else if (why.code == GB_OK && !gb_dtype_safetensors(dtype))
+        gb_error_set(&why, GB_ERR_INVALID_ARGUMENT, "safetensors, whose header a table is, has no %s",
+                     gb_dtype_name(dtype));
+    else if (why.code == GB_OK && strcmp(name, GB_SAFETENSORS_METADATA) == 0)
+        gb_error_set(&why, GB_ERR_INVALID_ARGUMENT, "%s is no name of a tensor; give 'metadata'", name);
+    else if (why.code == GB_OK && gb_shape_bytes(&shape, dtype, &bytes, &why) == 0 && bytes > INT64_MAX / 2 - l->at)
+        gb_error_set(&why, GB_ERR_INVALID_ARGUMENT, "all of them have more bytes than a buffer can have");
+    if (why.code != GB_OK)
+        return gb_error_set(err, why.code, "tensors[%zu]: %s", l->count, why.detail);
+    gb_safetensors_add(&l->out, name, dtype, &shape, l->at, l->at + bytes);
+    l->at += bytes;
+    l->count++;
+    return 0;
+}
+
+static int add_metadata(struct layout *l, const json_t *metadata, struct gb_error *err) {
+    const char *key;
+    const json_t *value;
+    char *text;
+
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
+        if (!json_is_string(value))
+            return gb_error_set(err, GB_ERR_WRONG_TYPE, "metadata: the value of \"%.100s\" must be a string", key);
+    }
+    text = json_dumps(metadata, JSON_COMPACT);
+    if (!text)
+        return gb_error_memory(err, "table");
+    gb_json_put_raw(&l->out, GB_SAFETENSORS_METADATA, text);
+    free(text);
+    return 0;
+}
+
+static int write_layout(struct layout *l, const json_t *tensors, const json_t *metadata, struct gb_error *err) {
+    size_t i;
+
+    gb_safetensors_open(&l->out);
+    if (metadata && add_metadata(l, metadata, err) < 0)
+        return -1;
+    for (i = 0; i < json_array_size(tensors); i++) {
+        if (add_tensor(l, json_array_get(tensors, i), err) < 0)
+            return -1;
+    }
+    return gb_safetensors_close(&l->out, err);
+}
+
+struct gb_table *gb_tables_make(const json_t *tensors, const json_t *metadata, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_table *table = NULL;
+    struct layout l = {.at = 0};
+
+    if (!json_is_array(tensors) || (metadata && !json_is_object(metadata))) {
+        gb_error_set(err, GB_ERR_WRONG_TYPE,
+                     "the field 'tensors' must be an array of objects with name, dtype and shape, and 'metadata' an "
+                     "object of strings");
+        return NULL;
+    }
+    if (write_layout(&l, tensors, metadata, err) == 0) {
+        table = gb_table_new(l.out.s, l.out.used, &why);
+        if (!table && why.code == GB_ERR_UNSUPPORTED_ARRAY)
+            gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the tensors make no safetensors header: %s", why.detail);
+        else if (!table)
+            gb_error_move(err, &why);
+    }
+    gb_json_done(&l.out);
+    return table;
+}
+
+/* --- the list ----------------------------------------------------------------------------------------------------- */
+
+static bool fits(const struct gb_safetensor *tensor, const struct gb_http_text *prefix) {
+    return !prefix || (tensor->name_len >= prefix->len && memcmp(tensor->name, prefix->s, prefix->len) == 0);
+}
+
+static void render(struct gb_json_writer *out, const struct gb_table *table, size_t i) {
+    uint64_t at;
+    const struct gb_safetensor *tensor = gb_table_tensor(table, i, &at);
+
+    gb_json_open(out, NULL, '{');
+    gb_json_put_string(out, "name", tensor->name);
+    gb_json_put_string(out, "dtype", gb_dtype_name(tensor->dtype));
+    gb_render_shape(out, "shape", &tensor->shape);
+    gb_json_put_u64(out, "bytes", tensor->end - tensor->begin);
+    gb_json_put_u64(out, "offset", at);
+    gb_json_close(out, '}');
+}
+
+static int render_metadata(struct gb_json_writer *out, const struct gb_table *table, struct gb_error *err) {
+    size_t n;
+    const char *text = gb_table_metadata(table, &n);
+    char *copy = strndup(text, n);
+
+    if (!copy)
+        return gb_error_memory(err, "list");
+    gb_json_put_raw(out, "metadata", copy);
+    free(copy);
+    return 0;
+}
+
+static enum gb_step reply_list(struct gb_http_request *request, const struct gb_table *table,
+                               struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_http_text *prefix = gb_http_query(request, "prefix");
+    char cursor[GB_CURSOR_SIZE];
+    struct gb_json_writer out = {0};
+    struct gb_page page = {0};
+    unsigned left;
+    size_t i;
+
+    if (gb_page_read(request, &page, err) < 0)
+        return GB_STEP_ERROR;
+    left = page.limit;
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "tensors", gb_table_count(table));
+    gb_json_put_u64(&out, "file_bytes", gb_table_file_bytes(table));
+    if (render_metadata(&out, table, err) < 0) {
+        gb_json_done(&out);
+        return GB_STEP_ERROR;
+    }
+    gb_json_open(&out, "items", '[');
+    for (i = (size_t)page.after; i < gb_table_count(table); i++) {
+        if (!fits(gb_table_tensor(table, i, NULL), prefix))
+            continue;
+        if (left == 0 || gb_render_list_full(&out))
+            break;
+        render(&out, table, i);
+        left--;
+        page.after = (int64_t)i + 1;
+    }
+    return gb_list_reply(request, &out, i < gb_table_count(table) ? gb_cursor_text(page.after, cursor) : NULL, response,
+                         err);
+}
+
+/* A buffer of one tensor has a list of one. */
+static enum gb_step reply_one(struct gb_http_request *request, const struct gb_buffer_rec *rec,
+                              struct gb_http_response *response, struct gb_error *err) {
+    struct gb_json_writer out = {0};
+    char name[GB_LABELS_MAX];
+
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_u64(&out, "tensors", 1);
+    gb_json_put_null(&out, "file_bytes");
+    gb_json_put_raw(&out, "metadata", "{}");
+    gb_json_open(&out, "items", '[');
+    gb_json_open(&out, NULL, '{');
+    gb_json_put_string(&out, "name", gb_tensor_name(rec, name));
+    gb_json_put_string(&out, "dtype", gb_dtype_name(rec->dtype));
+    gb_render_shape(&out, "shape", &rec->shape);
+    gb_json_put_u64(&out, "bytes", rec->bytes);
+    gb_json_put_u64(&out, "offset", 0);
+    gb_json_close(&out, '}');
+    return gb_list_reply(request, &out, NULL, response, err);
+}
+
+enum gb_step gb_api_buffer_tensors(struct gb_http_request *request, struct gb_http_response *response,
+                                   struct gb_error *err) {
+    struct gb_name stream = {"default"};
+    struct gb_table *table = NULL;
+    struct gb_buffer_rec rec;
+    struct gb_locator at;
+    char etag[GB_ETAG_SIZE];
+    enum gb_step step;
+    int r;
+
+    if (gb_param_name(request, 0, "session name", &at.session, err) < 0 ||
+        gb_param_name(request, 1, "buffer name", &at.name, err) < 0 ||
+        gb_buffer_get(gb_api_of(request)->core, &at, &rec, err) < 0)
+        return GB_STEP_ERROR;
+    if (rec.dtype == GB_DTYPE_TENSORS && !(table = gb_tables_find(gb_api_of(request)->tables, &rec))) {
+        gb_buffer_rec_done(&rec);
+        return gb_tables_read(request, &stream, gb_api_buffer_tensors, response, err);
+    }
+    r = gb_conditions_get(request, gb_etag_buffer(&rec, etag), response, err);
+    if (r < 0)
+        step = GB_STEP_ERROR;
+    else if (r == 0)
+        step = GB_STEP_REPLY;
+    else
+        step = table ? reply_list(request, table, response, err) : reply_one(request, &rec, response, err);
+    gb_table_unref(table);
+    gb_buffer_rec_done(&rec);
+    return step;
+}

@@ -1,0 +1,378 @@
+"""Tables: a buffer that holds all tensors of a safetensors file. test_safetensors.py has files of one."""
+import io
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import values
+from conform import Session, refuse
+from durable import becomes_tidy
+from tensors import TYPE, file_of, safetensors
+from test_order import ended, fill, hold, left, prepare, still_held
+from values import payload
+
+ALIGN = 256
+META = {"format": "pt", "note": "a \"quoted\" word"}
+RAW = {"float32": "F32", "int16": "I16", "uint8": "U8", "int64": "I64", "float16": "F16", "bool": "BOOL"}
+
+
+def file(arrays, metadata=None, blanks=0):
+    """As safetensors.numpy.save, but in the order given."""
+    header, at = {"__metadata__": metadata} if metadata else {}, 0
+    for name, a in arrays.items():
+        header[name] = {"dtype": RAW[str(a.dtype)], "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
+        at += a.nbytes
+    return file_of(json.dumps(header).encode() + b" " * blanks, b"".join(a.tobytes() for a in arrays.values()))
+
+
+def some(seed=0):
+    rng = np.random.default_rng(seed)
+    return {"layer.0/w": rng.standard_normal((33, 5)).astype("float32"), "b": rng.integers(0, 99, (7,), dtype="uint8"),
+            "empty": np.zeros((0, 3), "float32"), "scalar": np.array(5, "int64"),
+            "häßlich": rng.integers(0, 2, (4, 3, 2)).astype("bool"),
+            "last": rng.standard_normal((300, 40)).astype("float16")}
+
+
+def quoted(name):
+    return "".join(f"%{b:02X}" for b in name.encode())
+
+
+def tensor(s, name, query="", buffer="m"):
+    return s.data(buffer, f"?tensor={quoted(name)}&format=raw{query}")
+
+
+@pytest.fixture
+def m(s):
+    """A session with the buffer m, a table of some()."""
+    s.put("m", file(some(), META))
+    return s
+
+
+def test_a_file_and_back(s):
+    for i, (arrays, metadata, blanks) in enumerate((
+            (some(1), None, 0), (some(2), META, 3), ({f"t{i}": np.full((i % 9,), i % 251, "uint8") for i in range(999)},
+                                                     {}, 0), ({"a": np.zeros(0, "uint8"), "b": np.zeros(0, "int16")},
+                                                              META, 1))):
+        body = file(arrays, metadata, blanks)
+        made = s.put(f"m{i}", body)
+        assert (made["dtype"], made["shape"]) == ("tensors", [made["bytes"]]) and made["bytes"] >= len(body)
+        for query, headers in (("", None), ("?format=safetensors", None), ("", {"Accept": TYPE})):
+            r = s.ask("GET", f"buffers/m{i}/data{query}", None, headers).expect(200)
+            assert r.body == body and r.headers["Content-Type"] == TYPE
+        back = safetensors.numpy.load(body)
+        assert set(back) == set(arrays) and all((back[n] == a).all() for n, a in arrays.items())
+        listed = s.get(f"buffers/m{i}/tensors?limit=1000")
+        assert (listed["tensors"], listed["file_bytes"]) == (len(arrays), len(body))
+        assert listed["metadata"] == (metadata or {})
+        memory = s.data(f"m{i}", "?format=raw")
+        assert len(memory) == made["bytes"]
+        for t in listed["items"]:
+            a = arrays[t["name"]]
+            assert (t["shape"], t["bytes"], RAW[t["dtype"]]) == (list(a.shape), a.nbytes, RAW[str(a.dtype)])
+            assert not a.nbytes or t["offset"] % ALIGN == 0
+            assert memory[t["offset"]:t["offset"] + t["bytes"]] == a.tobytes()
+
+
+def test_chunked_and_with_a_file_of_one(s):
+    body = file(some(3))
+    s.client.ask("PUT", s.base + "/buffers/m/data", iter([body[:4], body[4:300], body[300:]])).expect(201)
+    assert s.data("m") == body
+    one = file({"w": np.arange(6, dtype="int16")})
+    assert s.put("x", one)["dtype"] == "int16" and s.put("x", one, "?pack=true")["dtype"] == "tensors"
+    assert s.data("x") == one and tensor(s, "w", buffer="x") == np.arange(6, dtype="int16").tobytes()
+    none = file({}, META)
+    s.put("none", none, "?pack=true")
+    assert s.data("none") == none and s.get("buffers/none/tensors")["items"] == []
+    assert s.get("buffers/x/tensors?prefix=v")["items"] == []
+    s.put("u", payload(16), "?dtype=float32")
+    assert s.get("buffers/u/tensors")["items"] == [{"name": "u", "dtype": "float32", "shape": [4], "bytes": 16,
+                                                    "offset": 0}]
+
+
+def test_ranges_are_of_the_file(m):
+    body = file(some(), META)
+    r = m.ask("GET", "buffers/m/data")
+    n, head = len(body), len(body) - sum(a.nbytes for a in some().values())
+    for first, last in ((0, 0), (0, n - 1), (3, 20), (head - 2, head + 700), (head + 650, head + 670), (n - 1, n - 1)):
+        part = m.ask("GET", "buffers/m/data", None, {"Range": f"bytes={first}-{last}", "If-Range": r.headers["ETag"]})
+        assert part.expect(206).body == body[first:last + 1]
+        assert part.headers["Content-Range"] == f"bytes {first}-{last}/{n}"
+    several = m.ask("GET", "buffers/m/data", None, {"Range": f"bytes=0-9,{head - 5}-{head + 800},{n - 7}-"}).expect(206)
+    assert body[:10] in several.body and body[head - 5:head + 801] in several.body and body[-7:] in several.body
+    m.ask("GET", "buffers/m/data", None, {"Range": f"bytes={n}-"}).problem(416, "range_not_satisfiable")
+    m.ask("GET", "buffers/m/data", None, {"If-None-Match": r.headers["ETag"]}).expect(304)
+    assert m.ask("HEAD", "buffers/m/data").headers["Content-Length"] == str(n)
+
+
+def test_one_tensor_in_every_form(m):
+    for name, a in some().items():
+        assert tensor(m, name) == a.tobytes()
+        r = m.ask("GET", f"buffers/m/data?tensor={quoted(name)}&format=npy").expect(200)
+        back = np.load(io.BytesIO(r.body))
+        assert back.dtype == a.dtype and back.shape == a.shape and (back == a).all()
+        alone = safetensors.numpy.load(m.data("m", f"?tensor={quoted(name)}&format=safetensors"))
+        assert list(alone) == [name] and (alone[name] == a).all()
+    a = some()["layer.0/w"]
+    assert tensor(m, "layer.0/w", "&slice=3:9,::2") == a[3:9, ::2].tobytes()
+    assert tensor(m, "layer.0/w", "&slice=-1,1:") == a[-1, 1:].tobytes()
+    assert tensor(m, "layer.0/w", "&offset=8&length=12") == a.tobytes()[8:20]
+    shown = json.loads(m.data("m", "?tensor=b&format=json"))
+    assert (shown["dtype"], shown["shape"], shown["values"]) == ("uint8", [7], some()["b"].tolist())
+    r = m.ask("GET", "buffers/m/data?tensor=b", None, {"Range": "bytes=2-4"}).expect(206)
+    assert r.body == some()["b"].tobytes()[2:5] and r.headers["Gpubuf-Dtype"] == "uint8"
+
+
+def test_lists(m):
+    names = list(some())
+    listed = m.get("buffers/m/tensors?limit=2")
+    seen = [t["name"] for t in listed["items"]]
+    while listed["next_cursor"]:
+        listed = m.get(f"buffers/m/tensors?limit=2&cursor={listed['next_cursor']}")
+        seen += [t["name"] for t in listed["items"]]
+    assert seen == names
+    assert [t["name"] for t in m.get("buffers/m/tensors?prefix=la")["items"]] == ["layer.0/w", "last"]
+    r = m.ask("GET", "buffers/m/tensors")
+    m.ask("GET", "buffers/m/tensors", None, {"If-None-Match": r.headers["ETag"]}).expect(304)
+    m.ask("PUT", "buffers/m/data?tensor=b", bytes(7)).expect(200)
+    m.ask("GET", "buffers/m/tensors", None, {"If-None-Match": r.headers["ETag"]}).expect(200)
+
+
+def test_one_tensor_is_written(m):
+    arrays = some()
+    a = arrays["layer.0/w"] = np.arange(165, dtype="float32").reshape(33, 5)
+    m.put("m", a.tobytes(), "?tensor=layer.0/w")
+    part = np.full((4, 2), 7, "float32")
+    npy = io.BytesIO()
+    np.save(npy, part)
+    m.ask("PATCH", "buffers/m/data?tensor=layer.0/w&slice=2:6,1:5:3", npy.getvalue()).expect(200)
+    a[2:6, 1:5:3] = part
+    fortran = io.BytesIO()
+    np.save(fortran, np.asfortranarray(arrays["last"][:10] + 1))
+    m.ask("PATCH", "buffers/m/data?tensor=last&slice=:10", fortran.getvalue()).expect(200)
+    arrays["last"][:10] += 1
+    m.ask("PATCH", "buffers/m/data?tensor=b&offset=3", b"xyz").expect(200)
+    arrays["b"][3:6] = np.frombuffer(b"xyz", "uint8")
+    m.put("m", file({"any": np.array(6, "int64")}), "?tensor=scalar")
+    arrays["scalar"] = np.array(6, "int64")
+    m.put("m", b"", "?tensor=empty")
+    m.put("m", b"1234567", "?tensor=b&in_place=true")
+    arrays["b"] = np.frombuffer(b"1234567", "uint8")
+    assert m.data("m") == file(arrays, META) and m.meta("m")["generation"] == 8
+
+
+def test_what_is_refused(m):
+    before = m.data("m")
+    table = "holds many tensors"
+    refuse(m, (
+        ("PUT", "buffers/m/data?tensor=none", b"1", 404, "tensor_not_found", "GET .../tensors lists its 6"),
+        ("GET", "buffers/m/data?tensor=none", None, 404, "tensor_not_found", "none"),
+        ("PUT", "buffers/m/data?tensor=b", b"12345678", 422, "shape_mismatch", "7 bytes"),
+        ("PATCH", "buffers/m/data?tensor=b&offset=5", b"123", 422, "shape_mismatch", "7 bytes of the tensor"),
+        ("PATCH", "buffers/m/data?tensor=b&offset=8", b"", 422, "shape_mismatch", "7 bytes of the tensor"),
+        ("PATCH", "buffers/m/data?tensor=b&slice=5:9", b"12345", 422, "shape_mismatch", "2 bytes"),
+        ("PUT", "buffers/m/data?tensor=b", file({"x": np.zeros(7, "int64")}), 422, "shape_mismatch", "int64"),
+        ("PUT", "buffers/m/data?tensor=b", file(some()), 422, "unsupported_array", "6 tensors"),
+        ("PUT", "buffers/m/data?tensor=b&dtype=uint8", b"1234567", 400, "invalid_argument", "leave dtype out"),
+        ("PATCH", "buffers/m/data?offset=8", b"{", 400, "invalid_argument", table),
+        ("PATCH", "buffers/m/data?slice=8:9", b"{", 400, "invalid_argument", table),
+        ("GET", "buffers/m/data?slice=8:9", None, 400, "invalid_argument", table),
+        ("GET", "buffers/m/data?format=npy", None, 406, "not_acceptable", "?tensor="),
+        ("GET", "buffers/m/data?format=json", None, 406, "not_acceptable", "?tensor="),
+        ("POST", "buffers/m/fill", {"pattern": 0}, 400, "invalid_argument", table),
+        ("POST", "buffers/m/fill", {"pattern": 0, "offset": 600, "bytes": 1}, 400, "invalid_argument", table),
+        ("PUT", "buffers/x/data?dtype=tensors", b"1", 400, "invalid_argument", "dtype"),
+        ("POST", "buffers", {"name": "x", "bytes": 4, "dtype": "tensors"}, 400, "invalid_argument", "dtype"),
+        ("PATCH", "buffers/m/data?tensor=b", None, 422, "shape_mismatch", "7 bytes")))
+    m.put("u", b"12345678")
+    refuse(m, (
+        ("GET", "buffers/u/data?tensor=b", None, 400, "invalid_argument", "is one tensor, of dtype uint8"),
+        ("PUT", "buffers/u/data?tensor=b", b"1", 400, "invalid_argument", "is one tensor, of dtype uint8"),
+        ("POST", "buffers/m/copy", {"from": "u"}, 400, "invalid_argument", table),
+        ("POST", "buffers/m/copy", {"from": "m", "bytes": 8, "offset": 8}, 400, "invalid_argument", table),
+        ("PATCH", "buffers/u", {"dtype": "tensors"}, 400, "invalid_argument", "dtype"),
+        ("GET", "tensors", None, 406, "not_acceptable", "\"m\"")))
+    assert m.data("m") == before and m.meta("m")["generation"] == 1
+
+
+GOOD = file(some(), META)
+HEAD = struct.unpack("<Q", GOOD[:8])[0] + 8
+
+
+@pytest.mark.parametrize("what,body,word", [
+    ("cut", GOOD[:-1], "bytes"), ("more", GOOD + b"x", "bytes"), ("no data", GOOD[:HEAD], "bytes"),
+    ("within the header", GOOD[:HEAD - 9], "header"), ("twice", file_of(GOOD[8:HEAD].replace(b'"last"', b'"b"'),
+                                                                       GOOD[HEAD:]), "twice"),
+    ("a hole", file_of(GOOD[8:HEAD].replace(b"[0, 660]", b"[4, 660]"), GOOD[HEAD:]), "bytes")])
+def test_a_damaged_file_is_refused(m, what, body, word):
+    for sent in (body, iter([body[:9], body[9:]])):
+        for name in ("m", "new"):
+            r = m.client.ask("PUT", m.base + f"/buffers/{name}/data", sent if isinstance(sent, bytes) else
+                             iter([body[:9], body[9:]]))
+            assert r.status == 422 and word in r.json()["detail"], r.body
+    assert m.data("m") == GOOD and m.names("buffers") == ["m"]
+
+
+def test_a_header_that_a_process_overwrote(m):
+    """The bytes are there still, and the file can be uploaded again."""
+    raw = bytearray(m.data("m", "?format=raw"))
+    raw[8:9] = b"["
+    m.patch("buffers/m", {"dtype": "uint8"})
+    m.ask("PATCH", "buffers/m/data?offset=0", bytes(raw[:300])).expect(200)
+    m.ask("GET", "buffers/m/data?tensor=b").problem(400, "invalid_argument")
+    assert m.data("m") == bytes(raw)
+
+
+def test_a_layout(s):
+    tensors = [{"name": "w", "dtype": "float32", "shape": [2, 3]}, {"name": "h/b", "dtype": "torch.bfloat16",
+                                                                    "shape": [5]}, {"name": "s", "dtype": "I64"}]
+    made = s.buffer("m", tensors=tensors, metadata=META, labels={"a": "b"})
+    assert made["dtype"] == "tensors" and made["labels"] == {"a": "b"} and made["generation"] == 1
+    listed = s.get("buffers/m/tensors")
+    assert [(t["name"], t["dtype"], t["shape"]) for t in listed["items"]] == [
+        ("w", "float32", [2, 3]), ("h/b", "bfloat16", [5]), ("s", "int64", [])] and listed["metadata"] == META
+    w = np.arange(6, dtype="float32")
+    s.put("m", w.tobytes(), "?tensor=w")
+    back = {n: (t["dtype"], bytes(t["data"])) for n, t in safetensors.deserialize(s.data("m"))}
+    assert back == {"w": ("F32", w.tobytes()), "h/b": ("BF16", bytes(10)), "s": ("I64", bytes(8))}
+    empty = s.buffer("none", tensors=[])
+    assert empty["dtype"] == "tensors" and safetensors.deserialize(s.data("none")) == []
+    bad = {"name": "x"}
+    one = {"name": "t", "dtype": "uint8"}
+    refuse(s, [("POST", "buffers", {**bad, **more}, status, code, word) for more, status, code, word in (
+        ({"tensors": [one, one]}, 400, "invalid_argument", "twice"),
+        ({"tensors": [{"name": "t"}]}, 400, "invalid_argument", "tensors[0]"),
+        ({"tensors": [one, {"name": "", "dtype": "uint8"}]}, 400, "invalid_argument", "tensors[1]"),
+        ({"tensors": [{**one, "dtype": "complex128"}]}, 400, "invalid_argument", "complex128"),
+        ({"tensors": [{**one, "dtype": "tensors"}]}, 400, "invalid_argument", "tensors[0]"),
+        ({"tensors": [{**one, "name": "__metadata__"}]}, 400, "invalid_argument", "metadata"),
+        ({"tensors": [{**one, "shap": [1]}]}, 400, "unknown_field", "shap"),
+        ({"tensors": [5]}, 400, "wrong_type", "tensors[0]"), ({"tensors": 5}, 400, "wrong_type", "array"),
+        ({"tensors": [one], "metadata": {"a": 1}}, 400, "wrong_type", "string"),
+        ({"tensors": [one], "bytes": 4}, 400, "invalid_argument", "not both"),
+        ({"tensors": [one], "mirrored": True}, 400, "invalid_argument", "not both"),
+        ({"bytes": 4, "metadata": {}}, 400, "invalid_argument", "goes with"),
+        ({"tensors": [{**one, "shape": [1 << 46]}]}, 507, "out_of_memory", "bytes"))])
+    assert s.names("buffers") == ["m", "none"]
+
+
+@pytest.mark.parametrize("kind", ["device", "pinned", "shared", "managed", "pageable"])
+def test_every_kind(s, kind):
+    if s.ask("POST", "buffers", {"name": "x", "kind": kind, "tensors": [{"name": "w", "dtype": "uint8",
+                                                                        "shape": [999]}]}).status == 501:
+        pytest.skip("the device has no memory of that kind")
+    s.put("m", GOOD, f"?kind={kind}")
+    s.ask("PATCH", "buffers/m/data?tensor=b&offset=3", b"x").expect(200)
+    s.put("x", payload(999), "?tensor=w")
+    assert tensor(s, "w", buffer="x") == payload(999)
+    s.post("buffers/m2/copy", {"from": "m"}, 201)
+    for name in ("m", "m2"):
+        back = safetensors.numpy.load(s.data(name))
+        assert (back["last"] == some()["last"]).all() and back["b"][3] == ord("x")
+
+
+def test_a_mirrored_table(s):
+    s.put("m", GOOD, "?mirrored=true")
+    s.put("m", b"1234567", "?tensor=b&side=device")
+    s.post("buffers/m/sync", {"to": "host"})
+    assert tensor(s, "b") == b"1234567" and (safetensors.numpy.load(s.data("m"))["last"] == some()["last"]).all()
+
+
+def test_copies_are_tables(m):
+    m.copy("c", "m", 201)
+    m.put("c", b"1234567", "?tensor=b")
+    m.copy("c", "m")
+    assert m.data("c") == GOOD
+    m.put("c", b"7654321", "?tensor=b")
+    assert tensor(m, "b") == some()["b"].tobytes()
+    part = m.ask("POST", "buffers/part/copy", {"from": "m", "from_offset": 8, "bytes": 16}).expect(201).json()
+    assert part["dtype"] == "uint8"
+
+
+def test_the_order_of_a_stream(s):
+    """Writes of different tensors follow each other, and a tensor is looked for in the table that the stream brings."""
+    prepare(s)
+    s.put("m", GOOD)
+    hold(s)
+    first = left(s, "PUT", "buffers/m/data?tensor=b&stream=a", b"1234567")
+    second = left(s, "PATCH", "buffers/m/data?tensor=b&offset=2&stream=a", b"xyz")
+    third = left(s, "PUT", "buffers/m/data?tensor=scalar&stream=a", bytes(8))
+    still_held(s)
+    assert tensor(s, "b", "&stream=a") == b"12xyz67"
+    assert [ended(s, op)["result"]["generation"] for op in (first, second, third)] == [2, 3, 4]
+    other = dict(reversed(some(9).items()))
+    hold(s)
+    whole = left(s, "PUT", "buffers/m/data?stream=a", file(other, META))
+    late = left(s, "PUT", "buffers/m/data?tensor=b&stream=a", b"1234567")
+    assert ended(s, whole) and ended(s, late)["result"]["generation"] == 6
+    assert s.data("m") == file({**other, "b": np.frombuffer(b"1234567", "uint8")}, META)
+    assert fill(s, "x", 1)
+
+
+def test_more_tables_than_are_kept(m):
+    """Their headers are read again from the buffers."""
+    m.put("m2", GOOD)
+    for i in range(70):
+        m.put(f"x{i}", file({"w": np.full(5, i, "uint8")}), "?pack=true")
+    assert m.data("m") == GOOD and tensor(m, "b", buffer="m2") == some()["b"].tobytes()
+    for i in range(70):
+        m.put(f"x{i}", bytes([255 - i]) * 5, "?tensor=w")
+    m.ask("PATCH", "buffers/m/data?tensor=b&offset=0", b"abc").expect(200)
+    assert tensor(m, "b") == b"abc" + some()["b"].tobytes()[3:]
+    assert all(tensor(m, "w", buffer=f"x{i}") == bytes([255 - i]) * 5 for i in range(70))
+
+
+def test_a_file_of_65536_tensors(s):
+    rng = np.random.default_rng(3)
+    arrays = {f"model.layers.{i}.w": np.full(int(n), i % 251, "uint8")
+              for i, n in enumerate(rng.integers(0, 40, 65536))}
+    body = file(arrays)
+    s.put("m", body)
+    assert s.data("m") == body and tensor(s, "model.layers.65535.w") == arrays["model.layers.65535.w"].tobytes()
+    assert s.ask("GET", "buffers/m/data", None, {"Range": "bytes=5000000-5100000"}).body == body[5000000:5100001]
+    assert s.get("buffers/m/tensors?prefix=model.layers.6553&limit=1000")["tensors"] == 65536
+    more = file({f"t{i}": np.zeros(0, "uint8") for i in range(65537)})
+    s.ask("PUT", "buffers/m/data", more).problem(413, "body_too_large")
+
+
+def test_on_disk(lives):
+    d = lives()
+    s = Session(d)
+    s.put("m", GOOD, "?durability=sync")
+    s.put("m", b"1234567", "?tensor=b")
+    s.buffer("l", tensors=[{"name": "w", "dtype": "uint8", "shape": [70000]}], durability="sync")
+    arrays = {**some(), "b": np.frombuffer(b"1234567", "uint8")}
+    s.post("buffers/m/evict")
+    assert s.meta("m")["state"] == "stored"
+    assert s.data("m") == file(arrays, META) and tensor(s, "b") == b"1234567"
+    s.post("/v1/sessions/default/checkpoints", {"name": "c"}, 201)
+    s = Session(lives())
+    assert s.data("m") == file(arrays, META)
+    assert s.get("buffers/l/tensors")["items"][0]["shape"] == [70000] and tensor(s, "w", buffer="l") == bytes(70000)
+    s.post("buffers/m/load")
+    s.put("m", b"abcdefg", "?tensor=b")
+    s.post("/v1/sessions", {"name": "again"}, 201)
+    s.post("/v1/checkpoints/c/restore", {"into": "again"})
+    again = Session(s.daemon, "again")
+    assert again.data("m") == file(arrays, META) and again.meta("m")["dtype"] == "tensors"
+    becomes_tidy(s.daemon.state)
+
+
+def test_from_another_daemon(start, s):
+    other = start("--pull-from", s.daemon.url(""))
+    s.put("m", GOOD)
+    o = Session(other)
+    o.post("buffers/m/copy", {"from": s.daemon.url("") + s.base + "/buffers/m"}, 201)
+    assert o.data("m") == GOOD and tensor(o, "b") == some()["b"].tobytes()
+
+
+def test_values_of_every_type(s):
+    """What the reference library writes comes back byte for byte."""
+    arrays = {d: values.array_of(d, (3, 4)) for d in values.DTYPES if d not in ("complex64", "complex128")}
+    body = safetensors.numpy.save(arrays, metadata={"k": "v"})
+    s.put("m", body)
+    assert s.data("m") == body
+    for d, a in arrays.items():
+        assert tensor(s, d) == a.tobytes()
+        assert np.load(io.BytesIO(s.data("m", f"?tensor={d}&format=npy"))).dtype == a.dtype
