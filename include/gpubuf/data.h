@@ -159,7 +159,8 @@ struct gpubuf_put_params {
     const char *spill;      /* never, host, disk; NULL: the same */
     /* The most bytes that the upload may bring. Of a source of unknown length, memory for them is reserved at once. */
     struct gpubuf_opt max_bytes;
-    uint64_t room[4];
+    const char *tensor; /* of a buffer of many tensors: into this one; offset and slice are of it */
+    uint64_t room[3];
 };
 
 /* Uploads: makes the buffer or replaces it, at once when the last byte has arrived. source is read by the calling
@@ -186,7 +187,8 @@ struct gpubuf_get_params {
     gpubuf_progress_fn *progress;
     void *progress_arg;
     struct gpubuf_how how; /* if_none_match: GPUBUF_UNCHANGED */
-    uint64_t room[8];
+    const char *tensor;    /* of a buffer of many tensors: this one; offset and slice are of it */
+    uint64_t room[7];
 };
 
 /* What came. */

@@ -28,6 +28,7 @@ static void get_query(struct gbc_request *request, const struct gpubuf_get_param
     gbc_query(request, "format", params->format ? params->format : "raw");
     gbc_query(request, "stream", params->stream);
     gbc_query(request, "slice", params->slice);
+    gbc_query(request, "tensor", params->tensor);
 }
 
 /* --- a put in parts ----------------------------------------------------------------------------------------------- */
@@ -174,6 +175,7 @@ static void put_query(struct gbc_request *request, const struct gpubuf_put_param
     gbc_query(request, "device", params->device);
     gbc_query(request, "side", params->side);
     gbc_query(request, "slice", params->slice);
+    gbc_query(request, "tensor", params->tensor);
     gbc_query(request, "durability", params->durability);
     gbc_query(request, "spill", params->spill);
     gbc_query_true(request, "mirrored", params->mirrored);
@@ -280,8 +282,8 @@ static bool in_parts(const struct gpubuf_source *source, const struct gpubuf_put
     bool said = params->dtype || params->shape || (params->format && !tensor);
 
     return params->connections > 1 && gbc_source_random(source) && said && !tensor && !params->offset.set &&
-           !params->slice && !params->in_place && !params->content_encoding && !params->how.async && !params->side &&
-           !params->max_bytes.set;
+           !params->slice && !params->tensor && !params->in_place && !params->content_encoding && !params->how.async &&
+           !params->side && !params->max_bytes.set;
 }
 
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
@@ -292,9 +294,9 @@ int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, s
     gbc_error_init(err);
     if (!params)
         params = &none;
-    if (params->check && (params->offset.set || params->slice || params->content_encoding))
+    if (params->check && (params->offset.set || params->slice || params->tensor || params->content_encoding))
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
-                             "check is of a whole buffer: not with offset, slice or content_encoding");
+                             "check is of a whole buffer: not with offset, slice, tensor or content_encoding");
     if (in_parts(&source, params)) {
         if (gbc_reader_init(&reader, source, NULL, false, err) < 0)
             return -1;
@@ -572,8 +574,9 @@ int gpubuf_get(gpubuf_client *client, const char *session, const char *buffer, s
     int r;
 
     gbc_error_init(err);
-    if (g.params->check && (g.params->offset.set || g.params->length.set || g.params->slice))
-        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT, "check is of a whole buffer: not with offset, length or slice");
+    if (g.params->check && (g.params->offset.set || g.params->length.set || g.params->slice || g.params->tensor))
+        return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
+                             "check is of a whole buffer: not with offset, length, slice or tensor");
     r = get_parts(client, session, buffer, &target, g.params, &g.got, err);
     if (r == 1) {
         gbc_progress_init(&g.progress, g.params->progress, g.params->progress_arg, GPUBUF_UNKNOWN);

@@ -9,6 +9,8 @@ import pytest
 import values
 from conform import Session, refuse
 from durable import becomes_tidy
+from gpubuf_cli import NOT_FOUND, Cli
+from pyclient import client_of, gpubuf
 from tensors import TYPE, file_of, safetensors
 from test_order import ended, fill, hold, left, prepare, still_held
 from values import payload
@@ -67,6 +69,8 @@ def test_a_file_and_back(s):
         assert (listed["tensors"], listed["file_bytes"]) == (len(arrays), len(body))
         assert listed["metadata"] == (metadata or {})
         memory = s.data(f"m{i}", "?format=raw")
+        r = s.ask("GET", f"buffers/m{i}/data", None, {"Accept": "application/octet-stream"}).expect(200)
+        assert r.body == memory
         assert len(memory) == made["bytes"]
         for t in listed["items"]:
             a = arrays[t["name"]]
@@ -365,6 +369,56 @@ def test_from_another_daemon(start, s):
     o = Session(other)
     o.post("buffers/m/copy", {"from": s.daemon.url("") + s.base + "/buffers/m"}, 201)
     assert o.data("m") == GOOD and tensor(o, "b") == some()["b"].tobytes()
+
+
+def test_by_the_python_client(s):
+    with client_of(s.daemon, session=s.name) as c:
+        s.put("m", GOOD)
+        arrays = some()
+        assert [(t["name"], t["dtype"], tuple(t["shape"])) for t in c.list_tensors("m")] == [
+            (n, str(a.dtype), a.shape) for n, a in arrays.items()]
+        assert [t["name"] for t in c.list_tensors("m", prefix="la")] == ["layer.0/w", "last"]
+        for n, a in arrays.items():
+            back = c.get("m", tensor=n)
+            assert back.dtype == a.dtype and back.shape == a.shape and (back == a).all()
+        assert (c.get("m", tensor="last", slice=np.s_[2:4, ::3]) == arrays["last"][2:4, ::3]).all()
+        assert c.get("m", tensor="b", raw=True, offset=2, length=3) == arrays["b"].tobytes()[2:5]
+        made = c.put("m", np.ones((33, 5), "float32"), tensor="layer.0/w")
+        c.put("m", [[5, 6]], tensor="layer.0/w", slice=np.s_[3:4, :2], if_match=made["etag"])
+        c.put("m", b"xy", tensor="b", offset=1)
+        wanted = np.ones((33, 5), "float32")
+        wanted[3, :2] = 5, 6
+        assert (c.get("m", tensor="layer.0/w") == wanted).all() and bytes(c.get("m", tensor="b"))[1:3] == b"xy"
+        for array, error in ((np.ones((33, 5), "int16"), gpubuf.errors.ShapeMismatch),
+                             (np.ones((5, 33), "float32"), gpubuf.errors.ShapeMismatch)):
+            with pytest.raises(error):
+                c.put("m", array, tensor="layer.0/w")
+        with pytest.raises(gpubuf.errors.TensorNotFound):
+            c.put("m", np.ones(3), tensor="layer")
+        with pytest.raises(gpubuf.errors.TensorNotFound):
+            c.get("m", tensor="layer")
+        with pytest.raises(gpubuf.errors.BadArgument, match="tensor="):
+            c.get("m")
+        c.create("l", tensors=[{"name": "w", "dtype": np.float32, "shape": (2, 2)}, {"name": "s", "dtype": "F16"}],
+                 metadata=META)
+        assert (c.get("l", tensor="w") == np.zeros((2, 2))).all() and c.get("l", tensor="s").shape == ()
+
+
+def test_by_the_command_line(s, tmp_path):
+    """The session's file, one tensor of it as .npy, and one that is written."""
+    cli, path = Cli(s.daemon.url("")), tmp_path / "model.safetensors"
+    path.write_bytes(GOOD)
+    more = ("--session", s.name)
+    assert "tensors" in cli("put", str(path), "m", *more).expect().out
+    cli("get", "m", str(tmp_path / "back.safetensors"), *more).expect()
+    assert (tmp_path / "back.safetensors").read_bytes() == GOOD
+    cli("get", "m", str(tmp_path / "w.npy"), "--tensor", "layer.0/w", *more).expect()
+    assert (np.load(tmp_path / "w.npy") == some()["layer.0/w"]).all()
+    np.save(tmp_path / "new.npy", np.full((33, 5), 3, "float32"))
+    cli("put", str(tmp_path / "new.npy"), "m", "--tensor", "layer.0/w", *more).expect()
+    assert cli("get", "m", "-", "--tensor", "layer.0/w", "--slice", "0,:2", *more).expect().raw == (
+        np.full(2, 3, "float32").tobytes())
+    assert "lists its" in cli("get", "m", "-", "--tensor", "none", *more).expect(NOT_FOUND).err
 
 
 def test_values_of_every_type(s):

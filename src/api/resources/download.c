@@ -781,13 +781,14 @@ static int check_content(const struct download *d, const struct gb_http_request 
     return gb_api_permit(request, GB_SCOPE_READ, request->param[0].s, err);
 }
 
-/* The raw bytes of a buffer of many tensors need no table. */
+/* The raw bytes of a buffer of many tensors need no table. Who takes nothing else gets them. */
 static bool needs_table(const struct download *d, const struct gb_http_request *request) {
     const struct gb_http_text *format = gb_http_query(request, "format");
+    const char *accept = gb_http_header(request, "Accept");
+    bool raw = format ? strcmp(format->s, "raw") == 0 : accept && strcmp(accept, "application/octet-stream") == 0;
 
     return d->rec.dtype == GB_DTYPE_TENSORS && !d->table && d->rec.state != GB_BUFFER_LOST &&
-           d->rec.state != GB_BUFFER_PARTIAL &&
-           (gb_http_query(request, "tensor") || !format || strcmp(format->s, "raw") != 0);
+           d->rec.state != GB_BUFFER_PARTIAL && (gb_http_query(request, "tensor") || !raw);
 }
 
 static enum gb_step read_table(const struct download *d, struct gb_http_request *request,

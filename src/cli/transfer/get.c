@@ -205,6 +205,7 @@ static void get_params(const struct gb_cli_options *o, const char *path, struct 
         ret->format = "safetensors";
     ret->stream = o->stream;
     ret->slice = o->slice;
+    ret->tensor = o->tensor;
     ret->connections = (uint32_t)o->connections;
     if (o->given[GB_CLI_ID_offset])
         ret->offset = gpubuf_some(o->offset);
@@ -385,7 +386,7 @@ static int refuse_target(struct gb_cli *cli, const char *path) {
 /* Options that would be ignored, said before anything is asked. */
 static int check_idle_get(const struct gb_cli *cli, const char *path, bool many) {
     if (many)
-        return gb_cli_options_idle(&cli->options, "raw npy slice offset bytes connections",
+        return gb_cli_options_idle(&cli->options, "raw npy slice offset bytes tensor connections",
                                    "several buffers go whole into one safetensors file");
     if (cli->options.raw)
         return gb_cli_options_idle(&cli->options, "npy", "--raw asks for the bytes as they are");

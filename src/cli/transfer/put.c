@@ -357,7 +357,7 @@ static bool resumes(const struct gb_cli *cli, const struct gb_cli_source *source
     const struct gb_cli_options *o = &cli->options;
 
     return o->retry > 0 && !source->pipe && source->bytes != GPUBUF_UNKNOWN && o->connections <= 1 && !o->in_place &&
-           !o->given[GB_CLI_ID_offset] && !o->slice && !o->side;
+           !o->given[GB_CLI_ID_offset] && !o->slice && !o->tensor && !o->side;
 }
 
 static int64_t next_bytes_resume(void *arg, void *data, size_t size) {
@@ -632,6 +632,7 @@ static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params 
     ret->mirrored = o->mirrored;
     ret->in_place = o->in_place;
     ret->slice = o->slice;
+    ret->tensor = o->tensor;
     if (o->given[GB_CLI_ID_max_bytes] && o->max_bytes <= INT64_MAX)
         ret->max_bytes = gpubuf_some(o->max_bytes);
     ret->connections = (uint32_t)o->connections;
@@ -743,7 +744,8 @@ static int put_tensors(struct gb_cli *cli, struct gb_cli_source *source, const c
 static int check_idle(const struct gb_cli *cli, bool many) {
     if (many)
         return gb_cli_options_idle(&cli->options,
-                                   "dtype shape npy mirrored max-bytes in-place offset bytes slice connections",
+                                   "dtype shape npy mirrored max-bytes in-place offset bytes slice tensor "
+                                   "connections",
                                    "the tensors of a safetensors file become buffers of their own; with a NAME, or "
                                    "--raw, the file becomes one");
     return gb_cli_options_idle(&cli->options, "prefix",

@@ -426,12 +426,7 @@ static int first_place(struct gb_pull *pull, const struct gb_pull_ask *ask, stru
     snprintf(path, sizeof(path), "/v1/sessions/%s/buffers/%s%s", from->session.s, from->buffer.s,
              ask->data ? "/data" : "");
     query = ticket->make ? ticket->make(ticket->arg, ask->method, path) : NULL;
-    /* The bytes as they lie in memory: a table of tensors would come as its file, which has no gaps. */
-    n = snprintf(ret->target, sizeof(ret->target), "%s%s%s%s", path, ask->data ? "?format=raw" : "",
-                 !query      ? ""
-                 : ask->data ? "&"
-                             : "?",
-                 query ? query : "");
+    n = snprintf(ret->target, sizeof(ret->target), "%s%s%s", path, query ? "?" : "", query ? query : "");
     free(query);
     strcpy(ret->origin, ask->place->origin);
     if (n >= 0 && (size_t)n < sizeof(ret->target))
@@ -491,8 +486,9 @@ static int write_request(const struct gb_pull *pull, const struct gb_pull_ask *a
     if (ask->ranged)
         snprintf(range, sizeof(range), "Range: bytes=%" PRIu64 "-%" PRIu64 "\r\n", ask->first, ask->last);
     return snprintf(ret, REQUEST_SIZE,
-                    "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: */*\r\n%s%s%s%s%s%s%s\r\n", ask->method,
+                    "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: %s\r\n%s%s%s%s%s%s%s\r\n", ask->method,
                     place->target, strstr(place->origin, "://") + 3, pull->pulls->agent,
+                    ask->data ? "application/octet-stream" : "*/*", /* of many tensors the memory, and not their file */
                     token ? "Authorization: Bearer " : "", token ? token : "", token ? "\r\n" : "", range,
                     ask->if_match ? "If-Match: " : "", ask->if_match ? ask->if_match : "", ask->if_match ? "\r\n" : "");
 }

@@ -8,7 +8,7 @@ dtype and shape say what its bytes are.
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from . import _arrays, _gpu, _numbers
 from ._arrays import Array, Key, Payload, Shape, is_bytes, is_untyped
 from ._dtypes import NUMPY, name_of, numpy_dtype, width
 from .errors import BadArgument, ShapeMismatch
-from .types import ListedBuffer
+from .types import ListedBuffer, ListedTensor
 
 WIDTHS = (1, 2, 4, 8)  # bytes of a pattern
 
@@ -93,7 +93,8 @@ def bytes_at(source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Paylo
     return payload
 
 
-def elements_of(found: ListedBuffer, key: Key, source: Any, dtype: Optional[str], shape: Optional[Shape]) -> Payload:
+def elements_of(found: Union[ListedBuffer, ListedTensor], key: Key, source: Any, dtype: Optional[str],
+                shape: Optional[Shape]) -> Payload:
     """The payload of a write of these elements of a buffer: it must have their type and shape; axes of length 1 do not
     count. Bytes may be any, which the daemon counts."""
     name, kind = found["name"], found["dtype"]

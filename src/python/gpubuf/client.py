@@ -23,11 +23,12 @@ from ._feed import Feed
 from ._names import Names
 from ._http import Progress, Transport
 from .adoption import Adoption, Offer, offer_of, open_adoption, shared_array
-from .errors import BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, PreconditionFailed, TimedOut, error_of
+from .errors import (BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded, PreconditionFailed, TensorNotFound,
+                     TimedOut, error_of)
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import (AuditRecord, BatchReply, Buffer, Exported, LastTransfer, ListedBuffer, Operation, Put, Scrubbed,
-                    Storage, Stored, Verified)
+from .types import (AuditRecord, BatchReply, Buffer, Exported, LastTransfer, ListedBuffer, ListedTensor, Operation, Put,
+                    Scrubbed, Storage, Stored, TensorGiven, Verified)
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
@@ -138,7 +139,8 @@ class Client(Names):
 
     def put(self, name: str, array: Any, *, stream: Optional[str] = None, wait: Optional[float] = None,
             in_place: bool = False, offset: Optional[int] = None, slice: Optional[Key] = None,
-            progress: Optional[Progress] = None, if_match: Optional[str] = None, if_none_match: Optional[str] = None,
+            tensor: Optional[str] = None, progress: Optional[Progress] = None, if_match: Optional[str] = None,
+            if_none_match: Optional[str] = None,
             kind: Optional[str] = None, pool: Optional[str] = None, device: Union[int, str, None] = None,
             mirrored: Optional[bool] = None, side: Optional[str] = None, dtype: Optional[Dtype] = None,
             shape: Optional[Shape] = None, durability: Optional[str] = None, spill: Optional[str] = None,
@@ -159,6 +161,7 @@ class Client(Names):
             slice: write these elements of an existing buffer; numpy's basic indexing, as text or as Python objects:
                 ``numpy.s_[0:16, 3]``. The client asks for the buffer's layout first: the array must have its type and
                 the shape of the slice, where axes of length 1 do not count (else ShapeMismatch).
+            tensor: of a buffer of many tensors: write this one, or slice or offset of it.
             progress: called with the bytes sent and the total; an exception of it ends the upload without a change.
             if_match: upload only if this is the buffer's etag.
             if_none_match: ``"*"``: upload only if no buffer has that name.
@@ -187,13 +190,14 @@ class Client(Names):
         _parts.check(connections)
         if labels is not None:
             return self._labelled(name, labels, lambda: self.put(
-                name, array, stream=stream, wait=wait, in_place=in_place, offset=offset, slice=slice, progress=progress,
-                if_match=if_match, if_none_match=if_none_match, kind=kind, pool=pool, device=device, mirrored=mirrored,
-                side=side, dtype=dtype, shape=shape, durability=durability, spill=spill, connections=connections))
+                name, array, stream=stream, wait=wait, in_place=in_place, offset=offset, slice=slice, tensor=tensor,
+                progress=progress, if_match=if_match, if_none_match=if_none_match, kind=kind, pool=pool, device=device,
+                mirrored=mirrored, side=side, dtype=dtype, shape=shape, durability=durability, spill=spill,
+                connections=connections))
         _kinds.warn(array, dtype)
         typed = given_name(dtype)
-        whole = offset is None and slice is None
-        payload = self._payload(name, array, typed, shape, offset, slice)
+        whole = offset is None and slice is None and tensor is None
+        payload = self._payload(name, array, typed, shape, offset, slice, tensor)
         what = _values.layout(payload, typed, shape) if whole else {}
         if whole and side is None and not mirrored and isinstance(payload.owner, _gpu.Tensor):
             memory = _roads.Memory(what, stream, if_match, if_none_match, wait, in_place, kind=kind, pool=pool,
@@ -212,8 +216,8 @@ class Client(Names):
             return cast(Put, _parts.put(self, name, payload, {**layout, **fields}, headers, wait or 0, connections,
                                         progress))
         query = query_of({"format": "raw", **what, **given(
-            stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), kind=kind,
-            pool=pool, device=device, mirrored=mirrored, side=side, durability=durability, spill=spill,
+            stream=stream, offset=offset, slice=None if slice is None else _arrays.slice_text(slice), tensor=tensor,
+            kind=kind, pool=pool, device=device, mirrored=mirrored, side=side, durability=durability, spill=spill,
             in_place=True if in_place else None)})
         target = self._below("buffers", name, "data") + query
         if whole and not in_place and side is None and not self._submits and self._transport.retry.retries and \
@@ -233,12 +237,21 @@ class Client(Names):
         return made
 
     def _payload(self, name: str, array: Any, dtype: Optional[str], shape: Optional[Shape], offset: Optional[int],
-                 slice: Optional[Key]) -> Payload:
+                 slice: Optional[Key], tensor: Optional[str]) -> Payload:
         """What a put sends."""
         if slice is not None:
             _arrays.slice_text(slice)  # says what is no slice before the buffer is asked for
-            return _values.elements_of(self.info(name), slice, array, dtype, shape)
+        if slice is not None or (tensor is not None and offset is None):
+            found = self.info(name) if tensor is None else self._tensor(name, tensor)
+            return _values.elements_of(found, "..." if slice is None else slice, array, dtype, shape)
         return (_values.payload_of if offset is None else _values.bytes_at)(array, dtype, shape)
+
+    def _tensor(self, name: str, tensor: str) -> ListedTensor:
+        """Dtype and shape of one tensor of a buffer."""
+        for found in self._pages(self._below("buffers", name, "tensors"), {"prefix": tensor}):
+            if found["name"] == tensor:
+                return cast(ListedTensor, found)
+        raise TensorNotFound(f"the buffer \"{name}\" has no tensor named \"{tensor}\"")
 
     def _labelled(self, name: str, labels: Mapping[str, str], put: Callable[[], Put]) -> Put:
         """A put, and the labels of what it made."""
@@ -255,9 +268,9 @@ class Client(Names):
             return cast(Put, {**made, "labels": self.update(name, labels=labels)["labels"]})
 
     def get(self, name: str, *, slice: Optional[Key] = None, out: Any = None, raw: bool = False,
-            offset: Optional[int] = None, length: Optional[int] = None, stream: Optional[str] = None,
-            if_match: Optional[str] = None, progress: Optional[Progress] = None, connections: int = 1,
-            device: Any = None) -> Any:
+            offset: Optional[int] = None, length: Optional[int] = None, tensor: Optional[str] = None,
+            stream: Optional[str] = None, if_match: Optional[str] = None, progress: Optional[Progress] = None,
+            connections: int = 1, device: Any = None) -> Any:
         """Downloads a buffer, or a part of it, straight into an array.
 
         Args:
@@ -265,6 +278,7 @@ class Client(Names):
             out: receive into this array, which must have the dtype and shape of the result. It may be on a GPU.
             raw: return bytes instead of an array, for types that numpy lacks if ml_dtypes is not installed.
             offset, length: only these bytes; needs raw.
+            tensor: of a buffer of many tensors: this one, or slice or offset of it.
             stream: the stream whose order the download keeps.
             if_match: download only if this is the content's etag, as ``put`` returned it (else PreconditionFailed).
             progress: called with the bytes received and the total; an exception of it ends the download.
@@ -281,14 +295,15 @@ class Client(Names):
             raise BadArgument("raw gives bytes: it takes no out")
         if not raw and (offset is not None or length is not None):
             raise BadArgument("bytes at an offset have no shape: take them with raw=True, or give a slice")
-        query = query_of(given(format="raw", stream=stream, offset=offset, length=length,
+        query = query_of(given(format="raw", stream=stream, offset=offset, length=length, tensor=tensor,
                                slice=None if slice is None else _arrays.slice_text(slice)))
         _parts.check(connections)
         where = _gpu.target_of(device, out)
         if where is not None:
             if raw:
                 raise BadArgument("raw gives bytes on the host: it takes neither a device nor an array on one")
-            there = _roads.Download(self, name, query, slice is not None, stream, if_match, progress).get(where, out)
+            part = slice is not None or tensor is not None
+            there = _roads.Download(self, name, query, part, stream, if_match, progress).get(where, out)
             return there if out is None else out
         if connections > 1 and offset is None and length is None:
             whole = _parts.get(self, name, query, out, raw, if_match, connections, progress)
@@ -302,6 +317,8 @@ class Client(Names):
             if raw:
                 array = _arrays.empty("uint8", (answer.length,), None)
             else:
+                if answer.header("Gpubuf-Dtype") == "tensors":
+                    raise BadArgument(f"\"{name}\" holds many tensors: name one (tensor=), or take the bytes with raw")
                 array = _arrays.empty(answer.header("Gpubuf-Dtype") or "uint8",
                                       _arrays.shape_of(answer.header("Gpubuf-Shape")), out)
             if array.nbytes != answer.length:
@@ -360,13 +377,17 @@ class Client(Names):
                shape: Optional[Shape] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                stream: Optional[str] = None, device: Union[int, str, None] = None, mirrored: Optional[bool] = None,
                labels: Optional[Mapping[str, str]] = None, durability: Optional[str] = None,
-               spill: Optional[str] = None, resident: Optional[bool] = None, wait: Optional[float] = None) -> Buffer:
-        """Makes a buffer of zeros from bytes, or from dtype and shape. durability, spill: see ``put``. resident: the
-        bytes leave memory on request alone, never to make room for others."""
+               spill: Optional[str] = None, resident: Optional[bool] = None, wait: Optional[float] = None,
+               tensors: Optional[Sequence[TensorGiven]] = None,
+               metadata: Optional[Mapping[str, str]] = None) -> Buffer:
+        """Makes a buffer of zeros from bytes, or from dtype and shape, or from tensors: ``{"name": "w", "dtype": "F32",
+        "shape": [2, 3]}`` of each; metadata is that of their file. durability, spill: see ``put``. resident: the bytes
+        leave memory on request alone, never to make room for others."""
         body = given(name=name, bytes=bytes, dtype=given_name(dtype),
                      shape=None if shape is None else shape_list(shape), kind=kind, pool=pool, stream=stream,
                      device=device, mirrored=mirrored, labels=labels, durability=durability, spill=spill,
-                     resident=resident)
+                     resident=resident, metadata=metadata,
+                     tensors=None if tensors is None else [{**t, "dtype": given_name(t["dtype"])} for t in tensors])
         return cast(Buffer, self._tagged("POST", self._below("buffers"), None, body, conditions(wait=wait), wait or 0))
 
     def info(self, name: str, *, attributes: bool = False) -> Buffer:
@@ -377,6 +398,12 @@ class Client(Names):
         if attributes:
             found["attributes"] = self._get(path, {"attributes": True})["attributes"]
         return found
+
+    def list_tensors(self, name: str, *, prefix: str = "") -> List[ListedTensor]:
+        """The tensors of a buffer in the order of their bytes, or those whose names begin with prefix. A buffer that is
+        one tensor has a list of one."""
+        query = given(prefix=prefix or None)
+        return cast(List[ListedTensor], self._all(self._below("buffers", name, "tensors"), query))
 
     def last_transfer(self, name: str) -> Optional[LastTransfer]:
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if

@@ -29,7 +29,7 @@ __all__ = [
     "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
     "NodeAlive", "NotHere", "OwnerUncertain", "Superseded", "SourceUnreachable", "SourceRefused", "SourceChanged",
     "SourceNotPermitted", "SessionMoving", "SocketLost", "CopiesRemain", "TenantNotFound", "TenantQuotaExceeded",
-    "DependencyFailed",
+    "DependencyFailed", "TensorNotFound",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -334,3 +334,4 @@ class TenantQuotaExceeded(NoMemory, code="tenant_quota_exceeded", status=507): "
 class SocketLost(Unavailable, code="socket_lost", status=503, retryable=True):
     """Clients cannot reach a socket of the daemon"""
 class DependencyFailed(Conflict, code="dependency_failed", status=409): """An earlier request on the stream failed"""
+class TensorNotFound(NotFound, code="tensor_not_found", status=404): """No such tensor"""

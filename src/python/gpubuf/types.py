@@ -6,7 +6,7 @@ document is large and meant for people or tools: GET /openapi.json has all its k
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, TypedDict, Union
 
 if sys.version_info >= (3, 11):
     from typing import NotRequired
@@ -84,6 +84,24 @@ class Buffer(ListedBuffer):
     attributes: NotRequired[Dict[str, Any]]
     copied: NotRequired[Dict[str, Any]]
     way: NotRequired[str]
+
+
+class TensorGiven(TypedDict):
+    """A tensor of a buffer that is to be made; without shape a scalar."""
+
+    name: str
+    dtype: Any
+    shape: NotRequired[Sequence[int]]
+
+
+class ListedTensor(TypedDict):
+    """A tensor of a buffer. offset: where its bytes begin in the buffer's memory."""
+
+    name: str
+    dtype: str
+    shape: List[int]
+    bytes: int
+    offset: int
 
 
 class Put(Buffer):
