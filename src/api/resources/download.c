@@ -781,7 +781,7 @@ static int check_content(const struct download *d, const struct gb_http_request 
     return gb_api_permit(request, GB_SCOPE_READ, request->param[0].s, err);
 }
 
-/* The raw bytes of a buffer of many tensors need no table. Who takes nothing else gets them. */
+/* The raw bytes of a buffer of many tensors need no table. A client that takes nothing else gets them. */
 static bool needs_table(const struct download *d, const struct gb_http_request *request) {
     const struct gb_http_text *format = gb_http_query(request, "format");
     const char *accept = gb_http_header(request, "Accept");
