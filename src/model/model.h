@@ -415,7 +415,7 @@ struct gb_buffer_rec {
     struct gb_side_rec sides[GB_SIDES]; /* of a mirrored buffer; not persisted */
     bool damaged;                       /* its bytes on disk were found damaged or missing; not persisted */
     bool in_host;                       /* STORED, and in host memory; not persisted */
-    uint64_t layout; /* dtype TENSORS: of the write that brought all bytes, and so the table; not persisted */
+    int64_t layout; /* dtype TENSORS: the generation that brought the table, since the start; not persisted */
 };
 
 /* As those of sessions. */

@@ -9,8 +9,11 @@ import pytest
 import values
 from conform import Session, refuse
 from durable import becomes_tidy
+from harness import until
 from gpubuf_cli import NOT_FOUND, Cli
+from harness import until
 from pyclient import client_of, gpubuf
+from sharing import Local, Memory
 from tensors import TYPE, file_of, safetensors
 from test_order import ended, fill, hold, left, prepare, still_held
 from values import payload
@@ -325,6 +328,91 @@ def test_more_tables_than_are_kept(m):
     m.ask("PATCH", "buffers/m/data?tensor=b&offset=0", b"abc").expect(200)
     assert tensor(m, "b") == b"abc" + some()["b"].tobytes()[3:]
     assert all(tensor(m, "w", buffer=f"x{i}") == bytes([255 - i]) * 5 for i in range(70))
+
+
+def test_large_headers_leave_the_kept_ones(s):
+    """Those of three of these files are more than are kept at a time."""
+    bodies = [file({f"model.layers.{j}.self_attn.q_proj.weight": np.full(1, i, "uint8") for j in range(65536)})
+              for i in range(3)]
+    for i, body in enumerate(bodies):
+        s.put(f"m{i}", body)
+    last = "model.layers.65535.self_attn.q_proj.weight"
+    assert [tensor(s, last, buffer=f"m{i}") for i in range(3)] == [b"\0", b"\1", b"\2"]
+    s.ask("POST", "buffers", {"name": "x", "tensors": [], "metadata": {"a": "x" * 70000}}).expect(201)
+
+
+def test_a_header_that_cannot_be_read_again(start):
+    s = Session(start("--max-json", "16M"))
+    fields = {"name": "x", "tensors": [{"name": "w", "dtype": "uint8"}], "metadata": {"a": "x" * (16 << 20)}}
+    s.ask("POST", "buffers", fields).problem(413, "body_too_large")
+
+
+def test_what_is_not_there_when_the_table_is_read(lives):
+    """A read of a table that is not kept is refused, and the daemon stays."""
+    Session(lives()).put("m", GOOD, "?durability=sync")
+    s = Session(lives())
+    for query in ("?stream=none", "?tensor=b&stream=none"):
+        s.ask("GET", "buffers/m/data" + query).problem(404, "stream_not_found")
+        s.ask("PUT", "buffers/m/data" + query, b"1234567").problem(404, "stream_not_found")
+    s.ask("GET", "buffers/none/tensors").problem(404, "buffer_not_found")
+    assert s.data("m") == GOOD
+
+
+@pytest.mark.parametrize("query", ["?in_place=true", "?mirrored=true"])
+def test_a_tensor_behind_a_whole_write_into_present_memory(s, query):
+    prepare(s)
+    s.put("m", file(some(2)), query.replace("in_place=true", "pack=true"))
+    hold(s)
+    whole = left(s, "PUT", f"buffers/m/data{query}&stream=a", file(some(3)))
+    part = left(s, "PUT", "buffers/m/data?tensor=b&stream=a", b"1234567")
+    assert [ended(s, op)["result"]["generation"] for op in (whole, part)] == [2, 3]
+    assert s.data("m") == file({**some(3), "b": np.frombuffer(b"1234567", "uint8")})
+
+
+def test_a_tensor_of_a_table_that_is_to_be_made(s):
+    prepare(s)
+    hold(s)
+    made = left(s, "POST", "buffers", {"name": "m", "tensors": [{"name": "w", "dtype": "uint8", "shape": [4]}],
+                                       "stream": "a"})
+    part = left(s, "PUT", "buffers/m/data?tensor=w&stream=a", b"1234")
+    assert ended(s, made) and ended(s, part)["result"]["generation"] == 2
+    assert tensor(s, "w") == b"1234"
+    hold(s)
+    copy = left(s, "POST", "buffers/c/copy", {"from": "m", "stream": "a"})
+    part = left(s, "PATCH", "buffers/c/data?tensor=w&offset=1&stream=a", b"xy")
+    assert ended(s, copy) and ended(s, part) and tensor(s, "w", buffer="c") == b"1xy4"
+
+
+@pytest.mark.parametrize("kind", ["shared", "pinned"])
+def test_a_process_that_writes_the_header(s, kind):
+    """Its table is that of the memory from the end of its lease on."""
+    a, b = (file({n: np.full(4, ord(n), "uint8") for n in order}) for order in ("abc", "bac"))
+    s.put("other", b)
+    s.put("m", a, f"?kind={kind}")
+    memory = s.data("other", "?format=raw")
+    local = Local(s.daemon.unix)
+    mapped = Memory(local.map("m", s.name, mode="write"))
+    mapped.view[:len(memory)] = memory
+    assert local.end(mapped.info["lease"]).status == 204
+    until("the lease has ended", lambda: s.meta("m")["generation"] > mapped.info["generation"])
+    assert [t["name"] for t in s.get("buffers/m/tensors")["items"]] == ["b", "a", "c"]
+    assert s.data("m") == b and tensor(s, "b") == b"bbbb"
+    s.put("m", b"1234", "?tensor=b")
+    assert tensor(s, "a") == b"aaaa"
+
+
+def test_a_write_that_broke_off(s):
+    body = file({**some(), "z": np.zeros(3 << 20, "uint8")}, META)
+    s.put("m", body)
+    raw = s.daemon.raw()
+    raw.put(f"{s.base}/buffers/m/data?in_place=true", len(body)).send(body[:-5])
+    until("it has begun", lambda: s.get("/v1/stats")["running"]["uploads"] == 1)
+    raw.close()
+    until("it is partial", lambda: s.meta("m")["state"] == "partial")
+    for path in ("data", "tensors", "data?tensor=b"):
+        s.ask("GET", "buffers/m/" + path).problem(409, "buffer_partial")
+    s.put("m", body)
+    assert s.data("m") == body
 
 
 def test_a_file_of_65536_tensors(s):

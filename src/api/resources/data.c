@@ -13,19 +13,15 @@
 
 /* --- in one request ----------------------------------------------------------------------------------------------- */
 
-static struct gb_http_sink *late_sink_new(struct gb_http_request *request, const struct gb_filters *filters,
-                                          const struct gb_name *stream, struct gb_error *err);
-
-/* The sink of a PUT or PATCH of the whole or of a part, before the filters. may_wait: what the table of the buffer says
- * may still have to be read. NULL with *err. */
-static struct gb_http_sink *sink_new(struct gb_http_request *request, const struct gb_filters *filters, bool may_wait,
-                                     struct gb_error *err) {
+/* The sink of a PUT or PATCH of the whole or of a part, before the filters. Returns NULL with *err, or with *ret_waits:
+ * the table of the buffer must be read before, on *ret_stream. */
+static struct gb_http_sink *sink_new(struct gb_http_request *request, const struct gb_filters *filters,
+                                     struct gb_name *ret_stream, bool *ret_waits, struct gb_error *err) {
     struct gb_upload_request *plan;
     struct gb_conditions *conditions;
     struct gb_http_sink *sink = NULL;
-    struct gb_name stream;
-    bool waits;
 
+    *ret_waits = false;
     plan = calloc(1, sizeof(*plan));
     if (!plan) {
         gb_error_memory(err, "request");
@@ -39,25 +35,10 @@ static struct gb_http_sink *sink_new(struct gb_http_request *request, const stru
     } else {
         gb_session_unref(plan->params.session);
     }
-    waits = plan->needs_table;
-    stream = plan->params.buffer.stream;
+    *ret_waits = plan->needs_table;
+    *ret_stream = plan->params.buffer.stream;
     free(plan);
-    if (waits && may_wait)
-        return late_sink_new(request, filters, &stream, err);
-    if (waits)
-        gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer's tensors are replaced faster than they can be read");
     return sink;
-}
-
-static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_response *response,
-                              struct gb_error *err) {
-    struct gb_filters filters;
-    struct gb_http_sink *sink;
-
-    if (gb_filters_read(request, response, &filters, err) < 0)
-        return GB_STEP_ERROR;
-    sink = sink_new(request, &filters, true, err);
-    return gb_filters_wrap(request, &filters, sink, err);
 }
 
 /* --- a sink that first reads the table ---------------------------------------------------------------------------- */
@@ -67,18 +48,34 @@ struct late {
     struct gb_http_sink sink; /* first */
     struct gb_http_request *request;
     struct gb_filters filters;
+    struct gb_name stream;
     struct gb_table_reading *reading;
+    unsigned readings;
     struct gb_http_sink *inner; /* NULL: not yet */
 };
 
+#define READINGS_MAX 100 /* each is in vain if all tensors were replaced since */
+
 /* Returns 1 when the inner sink is there, 0 to wait, or -1. */
 static int prepare(struct late *s, struct gb_error *err) {
-    int r = s->inner ? 1 : gb_table_reading_go_on(s->request, s->reading, err);
+    bool waits;
+    int r;
 
-    if (r <= 0 || s->inner)
-        return r;
-    s->inner = sink_new(s->request, &s->filters, false, err);
-    return s->inner ? 1 : -1;
+    while (!s->inner) {
+        r = gb_table_reading_go_on(s->request, s->reading, err);
+        if (r <= 0)
+            return r;
+        gb_table_reading_free(s->reading);
+        s->reading = NULL;
+        s->inner = sink_new(s->request, &s->filters, &s->stream, &waits, err);
+        if (s->inner)
+            break;
+        if (waits && ++s->readings == READINGS_MAX)
+            return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer's tensors are replaced faster than they are read");
+        if (!waits || !(s->reading = gb_table_reading_new(s->request, &s->stream, err)))
+            return -1;
+    }
+    return 1;
 }
 
 static int late_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
@@ -159,11 +156,27 @@ static struct gb_http_sink *late_sink_new(struct gb_http_request *request, const
                                     .free = late_free};
     s->request = request;
     s->filters = *filters;
+    s->stream = *stream;
     s->reading = gb_table_reading_new(request, stream, err);
     if (s->reading)
         return &s->sink;
     free(s);
     return NULL;
+}
+
+static enum gb_step put_whole(struct gb_http_request *request, struct gb_http_response *response,
+                              struct gb_error *err) {
+    struct gb_filters filters;
+    struct gb_http_sink *sink;
+    struct gb_name stream;
+    bool waits;
+
+    if (gb_filters_read(request, response, &filters, err) < 0)
+        return GB_STEP_ERROR;
+    sink = sink_new(request, &filters, &stream, &waits, err);
+    if (waits)
+        sink = late_sink_new(request, &filters, &stream, err);
+    return gb_filters_wrap(request, &filters, sink, err);
 }
 
 /* --- the handlers ------------------------------------------------------------------------------------------------- */

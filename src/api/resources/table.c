@@ -22,7 +22,7 @@
 struct kept {
     struct gb_table *table; /* a reference; NULL: the place is free */
     int64_t id;
-    uint64_t layout;
+    int64_t layout;
     uint64_t used;
 };
 
@@ -74,21 +74,38 @@ static struct kept *find_locked(struct gb_tables *t, const struct gb_buffer_rec 
     return NULL;
 }
 
-/* A place for one more: a free one, that of an earlier table of the buffer, or the one that was not used for
- * longest. */
-static struct kept *place_locked(struct gb_tables *t, int64_t id) {
-    struct kept *best = NULL;
+static struct kept *oldest_locked(struct gb_tables *t) {
+    struct kept *oldest = NULL;
     size_t i;
 
     for (i = 0; i < TABLES; i++) {
-        struct kept *k = &t->kept[i];
-
-        if (!k->table || k->id == id)
-            return k;
-        if (!best || k->used < best->used)
-            best = k;
+        if (t->kept[i].table && (!oldest || t->kept[i].used < oldest->used))
+            oldest = &t->kept[i];
     }
-    return best;
+    return oldest;
+}
+
+/* A place for one more of that size. Earlier tables of the buffer leave, and then those that were not used for
+ * longest. */
+static struct kept *place_locked(struct gb_tables *t, int64_t id, size_t size) {
+    struct kept *free_one = NULL;
+    size_t i;
+
+    for (i = 0; i < TABLES; i++) {
+        if (t->kept[i].table && t->kept[i].id == id)
+            forget(t, &t->kept[i]);
+    }
+    while (t->bytes > 0 && t->bytes + size > TABLES_BYTES)
+        forget(t, oldest_locked(t));
+    for (i = 0; i < TABLES && !free_one; i++) {
+        if (!t->kept[i].table)
+            free_one = &t->kept[i];
+    }
+    if (!free_one) {
+        free_one = oldest_locked(t);
+        forget(t, free_one);
+    }
+    return free_one;
 }
 
 void gb_tables_put(struct gb_tables *t, const struct gb_buffer_rec *rec, struct gb_table *table) {
@@ -96,11 +113,7 @@ void gb_tables_put(struct gb_tables *t, const struct gb_buffer_rec *rec, struct 
 
     pthread_mutex_lock(&t->lock);
     if (!find_locked(t, rec)) {
-        do {
-            k = place_locked(t, rec->id);
-            if (k->table)
-                forget(t, k);
-        } while (t->bytes > 0 && t->bytes + gb_table_size(table) > TABLES_BYTES);
+        k = place_locked(t, rec->id, gb_table_size(table));
         *k = (struct kept){gb_table_ref(table), rec->id, rec->layout, ++t->uses};
         t->bytes += gb_table_size(table);
     }
@@ -285,6 +298,7 @@ enum gb_step gb_tables_read(struct gb_http_request *request, const struct gb_nam
     if (request->state)
         request->state_free(request->state);
     request->state = NULL;
+    request->state_free = NULL;
     gb_http_response_done(response);
     r = gb_table_reading_new(request, stream, err);
     if (!r)
@@ -373,7 +387,14 @@ struct gb_table *gb_tables_make(const json_t *tensors, const json_t *metadata, s
                      "object of strings");
         return NULL;
     }
-    if (write_layout(&l, tensors, metadata, err) == 0) {
+    if (write_layout(&l, tensors, metadata, err) < 0) {
+        gb_json_done(&l.out);
+        return NULL;
+    }
+    if (l.out.used > GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_MAX) {
+        gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the header of these tensors has %zu bytes, and at most %u are read",
+                     l.out.used, GB_SAFETENSORS_HEADER_MAX);
+    } else {
         table = gb_table_new(l.out.s, l.out.used, &why);
         if (!table && why.code == GB_ERR_UNSUPPORTED_ARRAY)
             gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the tensors make no safetensors header: %s", why.detail);
@@ -483,7 +504,10 @@ enum gb_step gb_api_buffer_tensors(struct gb_http_request *request, struct gb_ht
         gb_param_name(request, 1, "buffer name", &at.name, err) < 0 ||
         gb_buffer_get(gb_api_of(request)->core, &at, &rec, err) < 0)
         return GB_STEP_ERROR;
-    if (rec.dtype == GB_DTYPE_TENSORS && !(table = gb_tables_find(gb_api_of(request)->tables, &rec))) {
+    /* The table of bytes that are lost, or were not written to the end, says nothing: the reading is refused. */
+    if (rec.dtype == GB_DTYPE_TENSORS && rec.state != GB_BUFFER_PARTIAL && rec.state != GB_BUFFER_LOST)
+        table = gb_tables_find(gb_api_of(request)->tables, &rec);
+    if (rec.dtype == GB_DTYPE_TENSORS && !table) {
         gb_buffer_rec_done(&rec);
         return gb_tables_read(request, &stream, gb_api_buffer_tensors, response, err);
     }

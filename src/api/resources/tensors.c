@@ -181,6 +181,9 @@ static int read_entries(const struct gb_download_group *group, struct entry *ent
         entries[i].tensor = strdup(gb_tensor_name(rec, name));
         if (!entries[i].tensor)
             return gb_error_memory(err, "request");
+        if (rec->dtype == GB_DTYPE_TENSORS)
+            return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE,
+                                "\"%s\" has many tensors; leave it out, its data are a file of their own", rec->name.s);
         if (!gb_dtype_safetensors(rec->dtype))
             return gb_error_set(err, GB_ERR_NOT_ACCEPTABLE,
                                 "\"%s\" is %s, which safetensors has not; leave it out and ask for its data as raw",

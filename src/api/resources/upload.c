@@ -172,6 +172,8 @@ static int find_tensor(const struct gb_http_request *request, const struct gb_ht
     struct gb_table *table;
     int64_t i;
 
+    if (plan->needs_table)
+        return -1;
     if (rec->dtype != GB_DTYPE_TENSORS)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
                             "the buffer is one tensor, of dtype %s: leave out ?tensor=, which picks one of a table",
@@ -257,13 +259,19 @@ static int read_existing(const struct gb_http_request *request, struct gb_upload
     struct gb_error absent = GB_ERROR_INIT;
     struct gb_buffer_rec rec;
     bool in_place = false;
+    bool pending;
+    int r;
 
     params->session = gb_session_use(gb_api_of(request)->core, &params->buffer.session, err);
     if (!params->session)
         return -1;
     if (gb_query_name(request, "stream", &params->buffer.stream, err) < 0)
         return -1;
-    if (gb_buffer_see_in(params->session, &params->buffer.name, &params->buffer.stream, &rec, &absent) < 0) {
+    r = gb_buffer_see_in(params->session, &params->buffer.name, &params->buffer.stream, &rec, &pending, &absent);
+    plan->needs_table = pending && gb_http_query(request, "tensor");
+    if (r < 0 && plan->needs_table)
+        return -1;
+    if (r < 0) {
         if (absent.code == GB_ERR_BUFFER_NOT_FOUND && !params->partial)
             return 0;
         *err = absent;
@@ -325,6 +333,10 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
 /* --- how the length of a body, a dtype and a shape fit together --------------------------------------------------- */
 
 static int length_required(const struct gb_upload_request *plan, struct gb_error *err) {
+    if (plan->in_table)
+        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
+                            "send Content-Length of the bytes as they are, or give a slice: a part of a tensor ends "
+                            "where its length says");
     if (plan->params.partial)
         return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
                             "send Content-Length, or a chunked body: nothing else tells how many bytes are to be "

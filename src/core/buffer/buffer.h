@@ -55,7 +55,7 @@ struct gb_buffer_kept {
     struct gb_text *pool; /* a reference, as the two below */
     struct gb_text *stream;
     struct gb_text *labels;
-    uint64_t layout; /* as in struct gb_buffer_rec */
+    int64_t layout; /* as in struct gb_buffer_rec */
 };
 
 /* A buffer's place under its name. A place that is not live keeps the name for the change that holds the lock. Guarded

@@ -74,8 +74,7 @@ static int decide_locked(struct gb_transaction *transaction, struct gb_buffer *b
         rec->pool = op->pool->rec.name;
     if (p->lost)
         rec->state = GB_BUFFER_LOST;
-    if (p->dtype == GB_DTYPE_TENSORS)
-        rec->layout = atomic_fetch_add(&s->core->last_layout, 1) + 1;
+    rec->layout = p->dtype == GB_DTYPE_TENSORS ? rec->generation : 0;
     transaction->content = op->content;
     return gb_disks_check_durability(s->core, rec->durability, err);
 }

@@ -186,12 +186,13 @@ int gb_buffer_get_in(struct gb_session *s, const struct gb_name *name, struct gb
 }
 
 int gb_buffer_see_in(struct gb_session *s, const struct gb_name *name, const struct gb_name *stream,
-                     struct gb_buffer_rec *ret, struct gb_error *err) {
+                     struct gb_buffer_rec *ret, bool *ret_pending, struct gb_error *err) {
     struct gb_after after = {.on = NULL};
     struct gb_core_stream *st = NULL;
     struct gb_buffer seen;
     struct gb_buffer *b;
 
+    *ret_pending = false;
     if (atomic_load(&s->oldest_turn) == UINT64_MAX)
         return gb_buffer_get_in(s, name, ret, err);
     ret->labels = NULL;
@@ -201,6 +202,7 @@ int gb_buffer_see_in(struct gb_session *s, const struct gb_name *name, const str
     b = gb_session_alive(s, err) < 0 ? NULL : gb_after_see_locked(s, name, &after, &seen, err);
     if (b)
         gb_buffer_copy_locked(b, ret);
+    *ret_pending = after.on && !gb_after_chained(&after);
     (void)gb_after_leave_locked(&after);
     pthread_mutex_unlock(&s->lock);
     gb_core_stream_unuse(st);

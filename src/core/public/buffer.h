@@ -37,9 +37,9 @@ void gb_buffer_delete(struct gb_core *core, const struct gb_locator *at, const s
 int gb_buffer_get_in(struct gb_session *session, const struct gb_name *name, struct gb_buffer_rec *ret,
                      struct gb_error *err);
 /* [now] As gb_buffer_get_in, as an upload sees the buffer that begins on that stream now: an earlier write of it may be
- * queued already. */
+ * queued already. *ret_pending: an earlier request may still change or make it otherwise. */
 int gb_buffer_see_in(struct gb_session *session, const struct gb_name *name, const struct gb_name *stream,
-                     struct gb_buffer_rec *ret, struct gb_error *err);
+                     struct gb_buffer_rec *ret, bool *ret_pending, struct gb_error *err);
 /* [now] As gb_session_list. */
 int gb_buffer_list(struct gb_core *core, const struct gb_name *session, struct gb_page *page,
                    int (*visit)(void *, const struct gb_buffer_rec *, struct gb_error *), void *arg,

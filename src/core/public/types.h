@@ -216,7 +216,7 @@ struct gb_upload_params {
      * shape that the view was made for. */
     /* partial: a part of one tensor of a table. It is refused if the buffer's table is not that of layout any more. */
     bool in_table;
-    uint64_t layout; /* as in struct gb_buffer_rec */
+    int64_t layout; /* as in struct gb_buffer_rec */
     bool scattered;
     struct gb_view view; /* not contiguous, or not upwards; a contiguous range is given by offset */
     /* Overwrite the present memory. Readers are refused meanwhile, and an interrupted write leaves state PARTIAL. A

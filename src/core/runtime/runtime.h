@@ -170,7 +170,6 @@ struct gb_core {
 
     _Atomic int64_t last_session_id;
     _Atomic int64_t last_buffer_id;
-    _Atomic uint64_t last_layout; /* of a table of tensors */
     _Atomic int64_t last_pool_id;
     _Atomic int64_t last_multipart;
     _Atomic uint64_t multipart_bytes; /* held by open multipart uploads */

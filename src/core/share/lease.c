@@ -174,6 +174,8 @@ void gb_lease_describe(const struct gb_buffer *b, enum gb_head head, struct gb_b
     gb_buffer_copy_locked(b, ret);
     ret->head = head;
     ret->generation++;
+    if (ret->dtype == GB_DTYPE_TENSORS)
+        ret->layout = ret->generation; /* the process may have written the table itself */
     ret->version++;
     ret->has_crc32c = false;
     ret->crc32c = 0;

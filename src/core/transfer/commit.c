@@ -73,18 +73,7 @@ static void new_record(const struct gb_upload *u, struct gb_buffer_rec *rec) {
     };
 }
 
-/* A write of all bytes of a table brings another table. */
-static uint64_t layout_of(struct gb_upload *u, const struct gb_buffer_rec *rec) {
-    if (rec->dtype != GB_DTYPE_TENSORS)
-        return 0;
-    if (u->plan.merge)
-        return rec->layout;
-    if (u->layout == 0)
-        u->layout = atomic_fetch_add(&u->t.core->last_layout, 1) + 1;
-    return u->layout;
-}
-
-static void describe(struct gb_upload *u, bool is_new, struct gb_buffer_rec *rec) {
+static void describe(const struct gb_upload *u, bool is_new, struct gb_buffer_rec *rec) {
     const struct gb_buffer_params *p = &u->plan.buffer;
 
     if (!u->plan.partial || is_new) {
@@ -108,8 +97,9 @@ static void describe(struct gb_upload *u, bool is_new, struct gb_buffer_rec *rec
     rec->head = u->plan.mirrored ? u->plan.head : GB_HEAD_UNINITIALIZED;
     rec->stream = u->t.stream->name;
     rec->state = GB_BUFFER_READY;
-    rec->layout = layout_of(u, rec);
     rec->generation++;
+    if (!u->plan.merge) /* a write of all bytes of a table brings another table */
+        rec->layout = rec->dtype == GB_DTYPE_TENSORS ? rec->generation : 0;
     rec->version++;
     rec->has_crc32c = !u->plan.merge && u->plan.has_crc32c;
     rec->crc32c = rec->has_crc32c ? u->crc : 0;
@@ -149,7 +139,7 @@ static bool has_base(const struct gb_upload *u, const struct gb_buffer *b) {
     return b->id == u->plan.base_id && b->rec.generation == u->plan.base_generation;
 }
 
-int gb_upload_check_table(const struct gb_buffer *b, bool in_table, uint64_t layout, struct gb_error *err) {
+int gb_upload_check_table(const struct gb_buffer *b, bool in_table, int64_t layout, struct gb_error *err) {
     if (in_table && (b->rec.dtype != GB_DTYPE_TENSORS || b->rec.layout != layout))
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer's tensors were replaced meanwhile; try again");
     if (!in_table && b->rec.dtype == GB_DTYPE_TENSORS)

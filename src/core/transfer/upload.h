@@ -79,7 +79,7 @@ struct gb_upload_plan {
     bool partial;     /* the buffer keeps its shape */
     bool scattered;
     bool in_table; /* partial: of a table that is to have this layout */
-    uint64_t layout;
+    int64_t layout;
     bool merge;      /* bytes of the buffer outside the payload stay */
     bool remakes;    /* partial: all of a buffer that an earlier turn is to make; this makes it if that has failed */
     bool late;       /* they are those that the upload sees at the end of the payload */
@@ -234,7 +234,6 @@ struct gb_upload {
     bool counted;       /* a new buffer's place in the quota is reserved; the session's lock */
     bool marked;        /* the buffer is marked as being overwritten in place; the session's lock */
     bool created;
-    uint64_t layout;             /* of the table that it brings; 0: none (yet) */
     enum gb_code failure_reason; /* gb_upload_set_reason */
 
     /* The caller's thread: */
@@ -382,7 +381,7 @@ int gb_upload_check_merge(const struct gb_upload_draft *draft, struct gb_error *
 
 /* Refuses a write of a part of a table that does not say so (INVALID_ARGUMENT), or that was meant for another table
  * (BUFFER_BUSY). Returns 0 or -1. */
-int gb_upload_check_table(const struct gb_buffer *buffer, bool in_table, uint64_t layout, struct gb_error *err);
+int gb_upload_check_table(const struct gb_buffer *buffer, bool in_table, int64_t layout, struct gb_error *err);
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
