@@ -62,6 +62,8 @@ static int prepare(struct late *s, struct gb_error *err) {
     int r;
 
     while (!s->inner) {
+        if (!s->reading)
+            return gb_error_set(err, GB_ERR_INTERNAL, "the upload was refused before");
         r = gb_table_reading_go_on(s->request, s->reading, err);
         if (r <= 0)
             return r;
