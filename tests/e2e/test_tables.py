@@ -349,13 +349,23 @@ def test_a_header_that_cannot_be_read_again(start):
 
 def test_what_is_not_there_when_the_table_is_read(lives):
     """A read of a table that is not kept is refused, and the daemon stays."""
-    Session(lives()).put("m", GOOD, "?durability=sync")
     s = Session(lives())
+    s.put("m", GOOD, "?durability=sync")
+    s.put("lost", GOOD)
+    s = Session(lives())
+    s.ask("GET", "buffers/lost/tensors").problem(410, "content_lost")
     for query in ("?stream=none", "?tensor=b&stream=none"):
         s.ask("GET", "buffers/m/data" + query).problem(404, "stream_not_found")
         s.ask("PUT", "buffers/m/data" + query, b"1234567").problem(404, "stream_not_found")
     s.ask("GET", "buffers/none/tensors").problem(404, "buffer_not_found")
     assert s.data("m") == GOOD
+
+
+def test_a_table_that_the_device_does_not_give(start):
+    s = Session(start(spec="fault:copy@1=cudaErrorInvalidValue:host:discrete"))
+    s.buffer("m", tensors=[{"name": "w", "dtype": "uint8"}])
+    s.ask("GET", "buffers/m/tensors").problem(500, "device_error")
+    assert [t["name"] for t in s.get("buffers/m/tensors")["items"]] == ["w"]
 
 
 @pytest.mark.parametrize("query", ["?in_place=true", "?mirrored=true"])
@@ -399,6 +409,15 @@ def test_a_process_that_writes_the_header(s, kind):
     assert s.data("m") == b and tensor(s, "b") == b"bbbb"
     s.put("m", b"1234", "?tensor=b")
     assert tensor(s, "a") == b"aaaa"
+    mapped = Memory(local.map("m", s.name, mode="write"))
+    mapped.view[8:9] = b"["
+    assert local.end(mapped.info["lease"]).status == 204
+    until("the lease has ended", lambda: s.meta("m")["generation"] > mapped.info["generation"])
+    for path in ("data", "tensors", "data?tensor=b"):
+        s.ask("GET", "buffers/m/" + path).problem(422, "unsupported_array")
+    assert s.client.ask("HEAD", s.base + "/buffers/m/data").status == 422
+    s.ask("PUT", "buffers/m/data?tensor=b", b"1234").problem(422, "unsupported_array")
+    assert s.data("m", "?format=raw")[8:9] == b"["
 
 
 def test_a_write_that_broke_off(s):
@@ -407,6 +426,10 @@ def test_a_write_that_broke_off(s):
     raw = s.daemon.raw()
     raw.put(f"{s.base}/buffers/m/data?in_place=true", len(body)).send(body[:-5])
     until("it has begun", lambda: s.get("/v1/stats")["running"]["uploads"] == 1)
+    for i in range(65):
+        s.put(f"x{i}", file({"w": np.zeros(3, "uint8")}), "?pack=true")  # m is not kept then
+    for path in ("data", "tensors", "data?tensor=b"):
+        assert s.ask("GET", "buffers/m/" + path).expect(409).headers["Retry-After"]
     raw.close()
     until("it is partial", lambda: s.meta("m")["state"] == "partial")
     for path in ("data", "tensors", "data?tensor=b"):
