@@ -238,7 +238,8 @@ JSON = [(name, sent(target, value, method), status, code) for name, method, targ
     ("labels-list", "POST", "{b}", {"name": "y", "bytes": 1, "labels": []}, 400, "wrong_type"),
     ("labels-number", "POST", "{b}", {"name": "y", "bytes": 1, "labels": {"a": 1}}, 400, "wrong_type"),
     ("labels-large", "POST", "{b}", {"name": "y", "bytes": 1, "labels": {"a": "b" * 3000}}, 400, None),
-    ("too-large", "POST", "{b}", b'{"name": "' + b"y" * 70000 + b'"}', 413, "body_too_large"),
+    ("too-large", "POST", "{s}/pools", b'{"name": "' + b"y" * 70000 + b'"}', 413, "body_too_large"),
+    ("list-too-large", "POST", "{b}", b'{"name": "' + b"y" * 1200000 + b'"}', 413, "body_too_large"),
     ("exists", "POST", "{b}", {"name": "x", "bytes": 1}, 409, "buffer_exists"),
     ("patch-bytes", "PATCH", "{b}/x", {"bytes": 1}, 400, "unknown_field"),
     ("patch-shape", "PATCH", "{b}/x", {"dtype": "float32", "shape": [5]}, 422, "shape_mismatch"),
@@ -266,7 +267,7 @@ JSON = [(name, sent(target, value, method), status, code) for name, method, targ
     ("trim-negative", "POST", "{s}/pools/default/trim", {"keep_bytes": -1}, 400, "invalid_argument"),
 ]]
 JSON += [("json-media-type", sized("POST", "{b}", b"{}", "Content-Type: text/plain"), 415, "unsupported_media_type"),
-         ("chunked-too-large", request("POST", "{b}", "Transfer-Encoding: chunked",
+         ("chunked-too-large", request("POST", "{s}/pools", "Transfer-Encoding: chunked",
                                        body=b"".join(b"4000\r\n" + b" " * 0x4000 + b"\r\n" for _ in range(5))
                                        + b"0\r\n\r\n"), 413, "body_too_large")]
 
