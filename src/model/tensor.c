@@ -55,23 +55,23 @@ const char *gb_dtype_safetensors(enum gb_dtype dtype) {
     return (unsigned)dtype < GB_DTYPE_COUNT && safetensors[dtype][0] != '\0' ? safetensors[dtype] : NULL;
 }
 
-int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+/* By one of the first count names. */
+static int parse_of(size_t count, const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
     size_t index;
 
-    if (gb_word_parse("dtype", names, GB_DTYPE_COUNT, name, len, &index, err) < 0)
+    if (gb_word_parse("dtype", names, count, name, len, &index, err) < 0)
         return -1;
     *ret_dtype = (enum gb_dtype)index;
     return 0;
 }
 
-/* As gb_dtype_parse, of an element: what a client may name. */
-static int parse_element(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
-    size_t index;
+int gb_dtype_parse(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    return parse_of(GB_DTYPE_COUNT, name, len, ret_dtype, err);
+}
 
-    if (gb_word_parse("dtype", names, GB_DTYPE_TENSORS, name, len, &index, err) < 0)
-        return -1;
-    *ret_dtype = (enum gb_dtype)index;
-    return 0;
+/* Of an element: what a client may name. TENSORS is the last. */
+static int parse_element(const char *name, size_t len, enum gb_dtype *ret_dtype, struct gb_error *err) {
+    return parse_of(GB_DTYPE_TENSORS, name, len, ret_dtype, err);
 }
 
 /* Whether text[0..len) names the type of descr. Byte order is written in several ways: "<" and "=" mean ours (the

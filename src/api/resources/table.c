@@ -411,15 +411,13 @@ static bool fits(const struct gb_safetensor *tensor, const struct gb_http_text *
     return !prefix || (tensor->name_len >= prefix->len && memcmp(tensor->name, prefix->s, prefix->len) == 0);
 }
 
-static void render(struct gb_json_writer *out, const struct gb_table *table, size_t i) {
-    uint64_t at;
-    const struct gb_safetensor *tensor = gb_table_tensor(table, i, &at);
-
+static void render(struct gb_json_writer *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
+                   uint64_t bytes, uint64_t at) {
     gb_json_open(out, NULL, '{');
-    gb_json_put_string(out, "name", tensor->name);
-    gb_json_put_string(out, "dtype", gb_dtype_name(tensor->dtype));
-    gb_render_shape(out, "shape", &tensor->shape);
-    gb_json_put_u64(out, "bytes", tensor->end - tensor->begin);
+    gb_json_put_string(out, "name", name);
+    gb_json_put_string(out, "dtype", gb_dtype_name(dtype));
+    gb_render_shape(out, "shape", shape);
+    gb_json_put_u64(out, "bytes", bytes);
     gb_json_put_u64(out, "offset", at);
     gb_json_close(out, '}');
 }
@@ -442,7 +440,9 @@ static enum gb_step reply_list(struct gb_http_request *request, const struct gb_
     char cursor[GB_CURSOR_SIZE];
     struct gb_json_writer out = {0};
     struct gb_page page = {0};
+    const struct gb_safetensor *tensor;
     unsigned left;
+    uint64_t at;
     size_t i;
 
     if (gb_page_read(request, &page, err) < 0)
@@ -457,11 +457,12 @@ static enum gb_step reply_list(struct gb_http_request *request, const struct gb_
     }
     gb_json_open(&out, "items", '[');
     for (i = (size_t)page.after; i < gb_table_count(table); i++) {
-        if (!fits(gb_table_tensor(table, i, NULL), prefix))
+        tensor = gb_table_tensor(table, i, &at);
+        if (!fits(tensor, prefix))
             continue;
         if (left == 0 || gb_render_list_full(&out))
             break;
-        render(&out, table, i);
+        render(&out, tensor->name, tensor->dtype, &tensor->shape, tensor->end - tensor->begin, at);
         left--;
         page.after = (int64_t)i + 1;
     }
@@ -480,13 +481,7 @@ static enum gb_step reply_one(struct gb_http_request *request, const struct gb_b
     gb_json_put_null(&out, "file_bytes");
     gb_json_put_raw(&out, "metadata", "{}");
     gb_json_open(&out, "items", '[');
-    gb_json_open(&out, NULL, '{');
-    gb_json_put_string(&out, "name", gb_tensor_name(rec, name));
-    gb_json_put_string(&out, "dtype", gb_dtype_name(rec->dtype));
-    gb_render_shape(&out, "shape", &rec->shape);
-    gb_json_put_u64(&out, "bytes", rec->bytes);
-    gb_json_put_u64(&out, "offset", 0);
-    gb_json_close(&out, '}');
+    render(&out, gb_tensor_name(rec, name), rec->dtype, &rec->shape, rec->bytes, 0);
     return gb_list_reply(request, &out, NULL, response, err);
 }
 

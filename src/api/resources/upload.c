@@ -187,7 +187,7 @@ static int find_tensor(const struct gb_http_request *request, const struct gb_ht
     if (i >= 0) {
         tensor = gb_table_tensor(table, (size_t)i, &plan->tensor_at);
         plan->tensor_bytes = tensor->end - tensor->begin;
-        plan->in_table = plan->params.in_table = true;
+        plan->params.in_table = true;
         plan->params.layout = rec->layout;
         plan->params.buffer.dtype = tensor->dtype;
         *ret_shape = tensor->shape;
@@ -234,7 +234,7 @@ static int read_part(const struct gb_http_request *request, const struct gb_buff
         return read_slice(slice, &shape, plan, err);
     if (gb_query_u64(request, "offset", &params->offset, err) < 0)
         return -1;
-    if (plan->in_table && params->offset > plan->tensor_bytes)
+    if (plan->params.in_table && params->offset > plan->tensor_bytes)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH, "the offset %llu lies beyond the %llu bytes of the tensor",
                             (unsigned long long)params->offset, (unsigned long long)plan->tensor_bytes);
     params->offset += plan->tensor_at;
@@ -245,7 +245,8 @@ static int read_part(const struct gb_http_request *request, const struct gb_buff
 static int check_tensor(const struct gb_upload_request *plan, struct gb_error *err) {
     const struct gb_upload_params *params = &plan->params;
 
-    if (!plan->in_table || plan->sliced || params->bytes <= plan->tensor_at + plan->tensor_bytes - params->offset)
+    if (!plan->params.in_table || plan->sliced ||
+        params->bytes <= plan->tensor_at + plan->tensor_bytes - params->offset)
         return 0;
     return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
                         "%llu bytes at offset %llu do not fit into the %llu bytes of the tensor",
@@ -333,7 +334,7 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
 /* --- how the length of a body, a dtype and a shape fit together --------------------------------------------------- */
 
 static int length_required(const struct gb_upload_request *plan, struct gb_error *err) {
-    if (plan->in_table)
+    if (plan->params.in_table)
         return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
                             "send Content-Length of the bytes as they are, or give a slice: a part of a tensor ends "
                             "where its length says");
@@ -356,8 +357,8 @@ static bool keeps_size(const struct gb_upload_request *plan) {
 bool gb_upload_request_open(struct gb_upload_request *plan) {
     struct gb_upload_params *params = &plan->params;
 
-    if ((!plan->coded && !plan->chunked) || plan->sliced || plan->in_table || (plan->has_shape && !params->partial) ||
-        keeps_size(plan))
+    if ((!plan->coded && !plan->chunked) || plan->sliced || plan->params.in_table ||
+        (plan->has_shape && !params->partial) || keeps_size(plan))
         return false;
     params->open_ended = true;
     params->reserve = plan->has_max;

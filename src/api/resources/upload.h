@@ -40,8 +40,7 @@ struct gb_upload_request {
     bool sliced;                  /* ?slice= */
     struct gb_shape slice;        /* the shape of the slice */
     struct gb_view slice_fortran; /* its bytes in Fortran order */
-    bool in_table;                /* ?tensor=: what follows is of that tensor */
-    uint64_t tensor_at;           /* its first byte in the buffer */
+    uint64_t tensor_at;           /* ?tensor= (params.in_table): its first byte in the buffer */
     uint64_t tensor_bytes;
     bool needs_table; /* gb_upload_request_read has failed: gb_tables_read brings what it lacks */
     bool adopted;     /* its memory is another process's, and written in place in any case */

@@ -336,8 +336,8 @@ static void wake(void *arg) {
     gb_upload_free(u);
 }
 
-/* One that is refused at once was never going to write: its client knows. One of a batch that is
- * refused is so to the others of the batch, but not to later requests, which were accepted while it waited. */
+/* One that is refused at once was never going to write: its client knows. One of a batch that is refused is so to the
+ * others of the batch, but not to later requests, which were accepted while it waited. */
 static void refuse_turn(struct gb_device_write *w) {
     if (!w->turn || !w->turn->session || (w->waited && w->turn->batch_number == 0))
         return;
