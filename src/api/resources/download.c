@@ -281,24 +281,37 @@ static void span_ranges(struct download *d) {
     }
 }
 
+static int add_stretch(struct download *d, size_t *room, uint64_t first, uint64_t length, struct gb_error *err) {
+    struct gb_span *more;
+
+    if (d->stretch_count == *room) {
+        *room = *room ? 2 * *room : 16;
+        more = realloc(d->stretches, *room * sizeof(*more));
+        if (!more)
+            return gb_error_memory(err, "download");
+        d->stretches = more;
+    }
+    d->stretches[d->stretch_count++] = (struct gb_span){.first = first, .length = length};
+    return 0;
+}
+
 /* The stretches of the memory that the ranges of the file lie in. */
 static int find_stretches(struct download *d, struct gb_error *err) {
-    size_t room = gb_table_count(d->table) + 1 + 2 * (size_t)d->ranges.count;
+    size_t room = 0;
     uint64_t at;
     uint64_t n;
     unsigned i;
 
     free(d->stretches);
-    d->stretches = calloc(room * (d->ranges.count > 1 ? d->ranges.count : 1), sizeof(*d->stretches));
+    d->stretches = NULL;
     d->stretch_count = 0;
-    if (!d->stretches)
-        return gb_error_memory(err, "download");
     for (i = 0; i < d->ranges.count; i++) {
         struct gb_range left = d->ranges.range[i];
 
         for (; left.length > 0; left.first += n, left.length -= n) {
             n = gb_table_stretch(d->table, left.first, left.length, &at);
-            d->stretches[d->stretch_count++] = (struct gb_span){.first = at, .length = n};
+            if (add_stretch(d, &room, at, n, err) < 0)
+                return -1;
         }
     }
     return 0;
