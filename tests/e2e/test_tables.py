@@ -94,8 +94,10 @@ def test_chunked_and_with_a_file_of_one(s):
     assert s.data("none") == none and s.get("buffers/none/tensors")["items"] == []
     assert s.get("buffers/x/tensors?prefix=v")["items"] == []
     s.put("u", payload(16), "?dtype=float32")
-    assert s.get("buffers/u/tensors")["items"] == [{"name": "u", "dtype": "float32", "shape": [4], "bytes": 16,
-                                                    "offset": 0}]
+    items = [{"name": "u", "dtype": "float32", "shape": [4], "bytes": 16, "offset": 0}]
+    assert s.get("buffers/u/tensors")["items"] == s.get("buffers/u/tensors?prefix=u&limit=1")["items"] == items
+    assert s.get("buffers/u/tensors?prefix=v")["items"] == s.get("buffers/u/tensors?cursor=1")["items"] == []
+    assert "limit" in s.client.ask("GET", s.base + "/buffers/u/tensors?limit=1001").expect(400).json()["detail"]
 
 
 def test_ranges_are_of_the_file(m):

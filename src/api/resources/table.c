@@ -407,8 +407,8 @@ struct gb_table *gb_tables_make(const json_t *tensors, const json_t *metadata, s
 
 /* --- the list ----------------------------------------------------------------------------------------------------- */
 
-static bool fits(const struct gb_safetensor *tensor, const struct gb_http_text *prefix) {
-    return !prefix || (tensor->name_len >= prefix->len && memcmp(tensor->name, prefix->s, prefix->len) == 0);
+static bool fits(const char *name, size_t len, const struct gb_http_text *prefix) {
+    return !prefix || (len >= prefix->len && memcmp(name, prefix->s, prefix->len) == 0);
 }
 
 static void render(struct gb_json_writer *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
@@ -458,7 +458,7 @@ static enum gb_step reply_list(struct gb_http_request *request, const struct gb_
     gb_json_open(&out, "items", '[');
     for (i = (size_t)page.after; i < gb_table_count(table); i++) {
         tensor = gb_table_tensor(table, i, &at);
-        if (!fits(tensor, prefix))
+        if (!fits(tensor->name, tensor->name_len, prefix))
             continue;
         if (left == 0 || gb_render_list_full(&out))
             break;
@@ -473,15 +473,21 @@ static enum gb_step reply_list(struct gb_http_request *request, const struct gb_
 /* A buffer of one tensor has a list of one. */
 static enum gb_step reply_one(struct gb_http_request *request, const struct gb_buffer_rec *rec,
                               struct gb_http_response *response, struct gb_error *err) {
+    const struct gb_http_text *prefix = gb_http_query(request, "prefix");
     struct gb_json_writer out = {0};
+    struct gb_page page = {0};
     char name[GB_LABELS_MAX];
 
+    if (gb_page_read(request, &page, err) < 0)
+        return GB_STEP_ERROR;
+    gb_tensor_name(rec, name);
     gb_json_open(&out, NULL, '{');
     gb_json_put_u64(&out, "tensors", 1);
     gb_json_put_null(&out, "file_bytes");
     gb_json_put_raw(&out, "metadata", "{}");
     gb_json_open(&out, "items", '[');
-    render(&out, gb_tensor_name(rec, name), rec->dtype, &rec->shape, rec->bytes, 0);
+    if (page.after == 0 && fits(name, strlen(name), prefix))
+        render(&out, name, rec->dtype, &rec->shape, rec->bytes, 0);
     return gb_list_reply(request, &out, NULL, response, err);
 }
 
