@@ -1,4 +1,5 @@
 """Tables: a buffer that holds all tensors of a safetensors file. test_safetensors.py has files of one."""
+import gzip
 import io
 import json
 import struct
@@ -9,7 +10,6 @@ import pytest
 import values
 from conform import Session, refuse
 from durable import becomes_tidy
-from harness import until
 from gpubuf_cli import NOT_FOUND, Cli
 from harness import until
 from pyclient import client_of, gpubuf
@@ -169,6 +169,22 @@ def test_one_tensor_is_written(m):
     m.put("m", b"1234567", "?tensor=b&in_place=true")
     arrays["b"] = np.frombuffer(b"1234567", "uint8")
     assert m.data("m") == file(arrays, META) and m.meta("m")["generation"] == 8
+
+
+def test_a_part_of_unknown_length_is_written(m):
+    def part(name, offset, body, **headers):
+        return m.client.ask("PATCH", f"{m.base}/buffers/m/data?tensor={name}&offset={offset}", body, headers)
+
+    arrays = some()
+    part("b", 3, iter([b"xy", b"z"])).expect(200)
+    part("b", 7, iter([])).expect(200)
+    part("last", 2, gzip.compress(b"yz"), **{"Content-Encoding": "gzip"}).expect(200)
+    refused = part("b", 3, iter([b"1234", b"5"])).problem(422, "shape_mismatch")
+    assert refused["detail"].startswith("the tensor has 4 bytes from the offset on")
+    part("b", 3, gzip.compress(b"12345"), **{"Content-Encoding": "gzip"}).problem(422, "shape_mismatch")
+    arrays["b"][3:6] = np.frombuffer(b"xyz", "uint8")
+    arrays["last"].reshape(-1).view("uint8")[2:4] = np.frombuffer(b"yz", "uint8")
+    assert m.data("m") == file(arrays, META)
 
 
 def test_what_is_refused(m):

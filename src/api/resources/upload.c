@@ -334,10 +334,6 @@ int gb_upload_request_read(struct gb_http_request *request, struct gb_upload_req
 /* --- how the length of a body, a dtype and a shape fit together --------------------------------------------------- */
 
 static int length_required(const struct gb_upload_request *plan, struct gb_error *err) {
-    if (plan->params.in_table)
-        return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
-                            "send Content-Length of the bytes as they are, or give a slice: a part of a tensor ends "
-                            "where its length says");
     if (plan->params.partial)
         return gb_error_set(err, GB_ERR_LENGTH_REQUIRED,
                             "send Content-Length, or a chunked body: nothing else tells how many bytes are to be "
@@ -357,12 +353,13 @@ static bool keeps_size(const struct gb_upload_request *plan) {
 bool gb_upload_request_open(struct gb_upload_request *plan) {
     struct gb_upload_params *params = &plan->params;
 
-    if ((!plan->coded && !plan->chunked) || plan->sliced || plan->params.in_table ||
-        (plan->has_shape && !params->partial) || keeps_size(plan))
+    if ((!plan->coded && !plan->chunked) || plan->sliced || (plan->has_shape && !params->partial) || keeps_size(plan))
         return false;
     params->open_ended = true;
     params->reserve = plan->has_max;
     params->bytes = plan->has_max ? plan->max_bytes : INT64_MAX;
+    if (params->in_table)
+        params->bytes = plan->tensor_at + plan->tensor_bytes - params->offset;
     return true;
 }
 

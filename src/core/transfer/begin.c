@@ -126,7 +126,7 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft
     draft->at = p->offset;
     draft->bytes = b->rec.bytes;
     if (p->open_ended) {
-        draft->payload = b->rec.bytes - p->offset;
+        draft->payload = p->bytes < b->rec.bytes - p->offset ? p->bytes : b->rec.bytes - p->offset;
         draft->open_ended = draft->merge = true; /* the payload may be empty */
         return gb_upload_check_merge(draft, err);
     }

@@ -786,6 +786,10 @@ static bool has_pages_locked(struct gb_upload *u, char *at, size_t n) {
 /* --- receiving: room ---------------------------------------------------------------------------------------------- */
 
 static int too_long(const struct gb_upload *u, struct gb_error *err) {
+    if (u->plan.open_ended && u->plan.in_table)
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the tensor has %llu bytes from the offset on, and the body has more",
+                            (unsigned long long)u->plan.payload);
     if (u->plan.open_ended && u->plan.partial)
         return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
                             "the buffer has %llu bytes from offset %llu on, and the body has more",
