@@ -7,6 +7,12 @@
 
 #include "base/text.h"
 
+struct alias {
+    const char *name; /* in alias_text */
+    size_t len;
+    uint32_t of;
+};
+
 struct gb_table {
     _Atomic unsigned refs;
     struct gb_safetensors file;
@@ -16,6 +22,9 @@ struct gb_table {
     size_t head_n;
     uint64_t data_at; /* where the first tensor begins in memory */
     uint64_t bytes;
+    struct alias *aliases; /* in the order of their names */
+    size_t alias_count;
+    char *alias_text;
 };
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
@@ -24,18 +33,44 @@ static uint64_t aligned(uint64_t at) {
     return (at + GB_TABLE_ALIGN - 1) / GB_TABLE_ALIGN * GB_TABLE_ALIGN;
 }
 
-static int compare(const struct gb_safetensor *tensor, const char *name, size_t len) {
-    size_t n = tensor->name_len < len ? tensor->name_len : len;
-    int r = memcmp(tensor->name, name, n);
+static int compare(const char *a, size_t a_len, const char *b, size_t b_len) {
+    int r = memcmp(a, b, a_len < b_len ? a_len : b_len);
 
-    return r != 0 ? r : (tensor->name_len > len) - (tensor->name_len < len);
+    return r != 0 ? r : (a_len > b_len) - (a_len < b_len);
 }
 
 static int by_name(const void *a, const void *b, void *tensors) {
     const struct gb_safetensor *x = (const struct gb_safetensor *)tensors + *(const uint32_t *)a;
     const struct gb_safetensor *y = (const struct gb_safetensor *)tensors + *(const uint32_t *)b;
 
-    return compare(x, y->name, y->name_len);
+    return compare(x->name, x->name_len, y->name, y->name_len);
+}
+
+static int by_alias(const void *a, const void *b) {
+    const struct alias *x = a;
+    const struct alias *y = b;
+
+    return compare(x->name, x->len, y->name, y->len);
+}
+
+/* The index of the tensor with that very name, or -1. */
+static int64_t tensor_named(const struct gb_table *t, const char *name, size_t len) {
+    size_t from = 0;
+    size_t to = t->file.count;
+
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        const struct gb_safetensor *tensor = &t->file.tensors[t->by_name[middle]];
+        int r = compare(tensor->name, tensor->name_len, name, len);
+
+        if (r == 0)
+            return t->by_name[middle];
+        if (r < 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return -1;
 }
 
 /* The bytes of all tensors fit into 63 bits, and there are at most GB_SAFETENSORS_TENSORS_MAX gaps. */
@@ -63,6 +98,57 @@ static int place(struct gb_table *t, struct gb_error *err) {
     return 0;
 }
 
+static int add_alias(struct gb_table *t, size_t *room, const struct gb_json_word *name, int64_t of,
+                     struct gb_error *err) {
+    struct alias *bigger;
+
+    if (t->alias_count == *room) {
+        *room = *room > 0 ? *room * 2 : 4;
+        bigger = realloc(t->aliases, *room * sizeof(*bigger));
+        if (!bigger)
+            return gb_error_memory(err, "table");
+        t->aliases = bigger;
+    }
+    t->aliases[t->alias_count++] = (struct alias){name->s, name->len, (uint32_t)of};
+    return 0;
+}
+
+/* A member of the metadata that maps another name to a tensor's is an alias: so safetensors' save_model writes the
+ * names of tied weights, whose bytes the file has once. The parser has checked the metadata. */
+static int read_aliases(struct gb_table *t, struct gb_error *err) {
+    size_t n;
+    const char *metadata = gb_table_metadata(t, &n);
+    struct gb_json_text text = {.begin = metadata, .at = metadata, .end = metadata + n, .err = err};
+    struct gb_json_word name;
+    struct gb_json_word value;
+    bool first = true;
+    bool failed = false;
+    size_t room = 0;
+    int64_t of;
+
+    if (n <= 2)
+        return 0;
+    text.out = t->alias_text = malloc(n);
+    if (!text.out)
+        return gb_error_memory(err, "table");
+    gb_json_text_accept(&text, '{');
+    while (gb_json_text_more(&text, '}', &first, &failed)) {
+        if (gb_json_text_string(&text, &name) < 0 || gb_json_text_expect(&text, ':', "a colon is missing") < 0 ||
+            gb_json_text_string(&text, &value) < 0)
+            return -1;
+        of = tensor_named(t, value.s, value.len);
+        if (of < 0 || name.len == 0 || tensor_named(t, name.s, name.len) >= 0)
+            text.out = (char *)(uintptr_t)name.s;
+        else if (add_alias(t, &room, &name, of, err) < 0)
+            return -1;
+        else
+            text.out = (char *)(uintptr_t)value.s;
+    }
+    if (t->alias_count > 0)
+        qsort(t->aliases, t->alias_count, sizeof(*t->aliases), by_alias);
+    return failed ? -1 : 0;
+}
+
 struct gb_table *gb_table_take(struct gb_safetensors *file, const char *head, size_t n, struct gb_error *err) {
     struct gb_table *t = calloc(1, sizeof(*t));
 
@@ -77,12 +163,15 @@ struct gb_table *gb_table_take(struct gb_safetensors *file, const char *head, si
     t->at = calloc(t->file.count + 1, sizeof(*t->at));
     t->by_name = calloc(t->file.count + 1, sizeof(*t->by_name));
     t->head = malloc(n);
-    if ((t->at && t->by_name && t->head ? place(t, err) : gb_error_memory(err, "table")) < 0) {
-        gb_table_unref(t);
-        return NULL;
+    if (t->at && t->by_name && t->head) {
+        memcpy(t->head, head, n);
+        if (place(t, err) == 0 && read_aliases(t, err) == 0)
+            return t;
+    } else {
+        gb_error_memory(err, "table");
     }
-    memcpy(t->head, head, n);
-    return t;
+    gb_table_unref(t);
+    return NULL;
 }
 
 struct gb_table *gb_table_new(const char *head, size_t n, struct gb_error *err) {
@@ -102,6 +191,8 @@ void gb_table_unref(struct gb_table *table) {
     if (!table || atomic_fetch_sub(&table->refs, 1) > 1)
         return;
     gb_safetensors_done(&table->file);
+    free(table->aliases);
+    free(table->alias_text);
     free(table->at);
     free(table->by_name);
     free(table->head);
@@ -133,7 +224,8 @@ uint64_t gb_table_file_bytes(const struct gb_table *table) {
 
 size_t gb_table_size(const struct gb_table *table) {
     return sizeof(*table) + 2 * table->head_n +
-           table->file.count * (sizeof(*table->file.tensors) + sizeof(*table->at) + sizeof(*table->by_name));
+           table->file.count * (sizeof(*table->file.tensors) + sizeof(*table->at) + sizeof(*table->by_name)) +
+           (table->alias_text ? table->file.metadata_n : 0) + table->alias_count * sizeof(*table->aliases);
 }
 
 const struct gb_safetensor *gb_table_tensor(const struct gb_table *table, size_t i, uint64_t *ret_at) {
@@ -151,22 +243,29 @@ const char *gb_table_metadata(const struct gb_table *table, size_t *ret_n) {
     return table->head + GB_SAFETENSORS_LENGTH + table->file.metadata_at;
 }
 
+size_t gb_table_aliases(const struct gb_table *table) {
+    return table->alias_count;
+}
+
+const char *gb_table_alias(const struct gb_table *table, size_t i, size_t *ret_len, size_t *ret_of) {
+    *ret_len = table->aliases[i].len;
+    *ret_of = table->aliases[i].of;
+    return table->aliases[i].name;
+}
+
 int64_t gb_table_find(const struct gb_table *table, const char *name, size_t len, struct gb_error *err) {
+    const struct alias wanted = {.name = name, .len = len};
     char quoted[GB_WORD_QUOTE_SIZE];
-    size_t from = 0;
-    size_t to = table->file.count;
+    const struct alias *alias;
+    int64_t i = tensor_named(table, name, len);
 
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-        int r = compare(&table->file.tensors[table->by_name[middle]], name, len);
-
-        if (r == 0)
-            return table->by_name[middle];
-        if (r < 0)
-            from = middle + 1;
-        else
-            to = middle;
-    }
+    if (i >= 0)
+        return i;
+    alias = table->alias_count > 0
+                ? bsearch(&wanted, table->aliases, table->alias_count, sizeof(*table->aliases), by_alias)
+                : NULL;
+    if (alias)
+        return alias->of;
     gb_error_set(err, GB_ERR_TENSOR_NOT_FOUND, "the buffer has no tensor named \"%s\"; GET .../tensors lists its %zu",
                  gb_word_quote(name, len, quoted), table->file.count);
     return -1;
@@ -213,6 +312,9 @@ uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap) 
     size_t to = table->file.count;
     uint64_t end;
 
+    *ret_gap = at >= table->head_n;
+    if (at < table->data_at)
+        return (*ret_gap ? table->data_at : table->head_n) - at;
     while (to - from > 1) {
         size_t middle = from + (to - from) / 2;
 

@@ -38,7 +38,10 @@ size_t gb_table_size(const struct gb_table *table);
 
 /* The i-th tensor in the order of their bytes. *ret_at: where it begins in memory. */
 const struct gb_safetensor *gb_table_tensor(const struct gb_table *table, size_t i, uint64_t *ret_at);
-/* Finds a tensor by its name. Returns its index, or -1 with TENSOR_NOT_FOUND, which names the nearest one. */
+/* Other names of tensors, in the order of these names. Returns the i-th; *ret_of: the tensor's index. */
+size_t gb_table_aliases(const struct gb_table *table);
+const char *gb_table_alias(const struct gb_table *table, size_t i, size_t *ret_len, size_t *ret_of);
+/* Finds a tensor by its name, or by an alias. Returns its index, or -1 with TENSOR_NOT_FOUND. */
 int64_t gb_table_find(const struct gb_table *table, const char *name, size_t len, struct gb_error *err);
 
 /* The value of the header's __metadata__, a JSON object of strings as it came. "{}" if the header has none. */
@@ -49,8 +52,8 @@ const char *gb_table_metadata(const struct gb_table *table, size_t *ret_n);
  * and the range lies within the file. */
 uint64_t gb_table_stretch(const struct gb_table *table, uint64_t first, uint64_t length, uint64_t *ret_at);
 
-/* Of memory[at..): how many bytes of tensors come next (*ret_gap false) or how many zeros of a gap. at is below
- * gb_table_bytes, and not within the header. */
+/* Of memory[at..): how many bytes of the file come next (*ret_gap false) or how many zeros of a gap. More than 0. at is
+ * below gb_table_bytes. */
 uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap);
 
 #endif

@@ -1,5 +1,7 @@
 """Tables: a buffer that holds all tensors of a safetensors file. test_safetensors.py has files of one."""
+import base64
 import gzip
+import hashlib
 import io
 import json
 import struct
@@ -169,6 +171,60 @@ def test_one_tensor_is_written(m):
     m.put("m", b"1234567", "?tensor=b&in_place=true")
     arrays["b"] = np.frombuffer(b"1234567", "uint8")
     assert m.data("m") == file(arrays, META) and m.meta("m")["generation"] == 8
+
+
+def test_tied_weights_have_one_place(s):
+    """As safetensors' save_model writes them: a member of the metadata maps the other name to the tensor's."""
+    arrays = {"wte": np.arange(12, dtype="float32").reshape(3, 4), "b": np.zeros(2, "uint8")}
+    metadata = {"lm_head.weight": "wte", "a": "wte", "b": "wte", "c": "none", "": "b", "format": "pt"}
+    body = file(arrays, metadata)
+    s.put("m", body)
+    listed = s.get("buffers/m/tensors")
+    assert listed["tensors"] == 2 and listed["metadata"] == metadata
+    assert [(t["name"], t.get("alias_of")) for t in listed["items"]] == [
+        ("wte", None), ("b", None), ("a", "wte"), ("lm_head.weight", "wte")]
+    wte, alias = listed["items"][0], listed["items"][3]
+    assert alias == {**wte, "name": "lm_head.weight", "alias_of": "wte"}
+    walked, cursor = [], ""
+    while cursor is not None:
+        page = s.get("buffers/m/tensors?limit=1" + (f"&cursor={cursor}" if cursor else ""))
+        walked += page["items"]
+        cursor = page["next_cursor"]
+    assert walked == listed["items"]
+    assert [t["name"] for t in s.get("buffers/m/tensors?prefix=lm_")["items"]] == ["lm_head.weight"]
+    assert tensor(s, "lm_head.weight", "&slice=1") == arrays["wte"][1].tobytes()
+    assert tensor(s, "b") == bytes(2)
+    s.ask("GET", "buffers/m/data?tensor=c").problem(404, "tensor_not_found")
+    arrays["wte"] = arrays["wte"] + 1
+    s.put("m", arrays["wte"].tobytes(), "?tensor=lm_head.weight")
+    assert s.data("m") == file(arrays, metadata)
+    s.buffer("laid", tensors=[{"name": "w", "dtype": "uint8", "shape": [4]}], metadata={"v": "w"})
+    s.put("laid", b"1234", "?tensor=v")
+    assert tensor(s, "w", buffer="laid") == b"1234"
+
+
+def test_digests_are_of_the_file(s):
+    def asked(query="", wanted="Want-Repr-Digest", alg="sha-256", **more):
+        answer = s.client.ask("GET", f"{s.base}/buffers/m/data{query}", None, {wanted: f"{alg}=1", **more})
+        return answer.headers.get(wanted[len("Want-"):])
+
+    def told(body, alg="sha-256"):
+        return f"{alg}=:{base64.b64encode(hashlib.new(alg.replace('-', ''), body).digest()).decode()}:"
+
+    arrays = {**some(), "large": np.random.default_rng(1).integers(0, 9, (17 << 20) + 5, dtype="uint8"),
+              "small": np.ones(3, "uint8")}
+    body = file(arrays, META)
+    s.put("m", body)
+    assert asked() == asked(wanted="Want-Content-Digest") == asked(Range="bytes=5-9") == told(body)
+    assert asked(alg="sha-512") == told(body, "sha-512")
+    assert asked("?format=raw") == told(s.data("m", "?format=raw"))
+    assert asked("?tensor=b") is None
+    s.put("m", b"abc", "?tensor=small")
+    arrays["small"] = np.frombuffer(b"abc", "uint8")
+    assert asked() == told(file(arrays, META))
+    for empty in ({}, {"a": np.zeros(0, "uint8")}):
+        s.put("m", file(empty, META), "?pack=true")
+        assert asked() == told(file(empty, META))
 
 
 def test_a_part_of_unknown_length_is_written(m):

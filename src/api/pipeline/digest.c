@@ -155,8 +155,11 @@ static struct job *job_new(struct gb_http_request *request, const struct gb_repr
 
 enum gb_step gb_digest_await(struct gb_http_request *request, const struct gb_representation *what,
                              gb_http_handler *handler, struct gb_http_response *response, struct gb_error *err) {
-    struct gb_scan_params params = {
-        .name = what->rec->name, .stream = {"default"}, .head = what->head, .head_n = what->head_n};
+    struct gb_scan_params params = {.name = what->rec->name,
+                                    .stream = {"default"},
+                                    .head = what->head,
+                                    .head_n = what->head_n,
+                                    .choice = what->choice};
     struct wait *wait = calloc(1, sizeof(*wait));
     enum gb_digest_alg alg = GB_DIGEST_SHA256;
     struct job *job = NULL;
@@ -171,6 +174,8 @@ enum gb_step gb_digest_await(struct gb_http_request *request, const struct gb_re
     if (!wait || !wait->call) {
         free(wait);
         free(job);
+        if (params.choice.free_arg)
+            params.choice.free_arg(params.choice.arg);
         gb_error_memory(err, "request");
         return GB_STEP_ERROR;
     }

@@ -41,6 +41,7 @@ struct gb_representation {
     const char *tag;
     const void *head;
     size_t head_n;
+    struct gb_scan_choice choice; /* which bytes; handed over to gb_digest_await */
 };
 
 /* Returns 1 if the digest is asked for and has to be computed, 0 if it is known or not asked for, or -1. */

@@ -611,9 +611,10 @@ static void wake(void *arg) {
 
 /* --- the reply ---------------------------------------------------------------------------------------------------- */
 
-/* Digests are kept by entity tag, and a cut or a slice shares the tag of the whole. Values are no bytes of it. */
+/* Digests are kept by entity tag, and a cut, a slice or a tensor shares the tag of the whole. Values are no bytes of
+ * it. */
 static bool may_digest(const struct download *d) {
-    return !d->cut && !d->sliced && !d->notation && !d->table && gb_etag_holds(&d->rec);
+    return !d->cut && !d->sliced && !d->notation && (!d->table || d->file) && gb_etag_holds(&d->rec);
 }
 
 static int add_vary(struct gb_http_response *response, struct gb_error *err) {
@@ -773,14 +774,26 @@ static int digest_missing(struct download *d, const struct gb_http_request *requ
     return may_digest(d) ? gb_digest_missing(request, ret, err) : 0;
 }
 
+/* The digest of a file of many tensors leaves out the gaps of its memory. */
+static uint64_t run_of_file(const void *table, uint64_t at, bool *ret_left_out) {
+    *ret_left_out = true; /* the buffer has become a longer one, whose digest is not kept */
+    return at < gb_table_bytes(table) ? gb_table_run(table, at, ret_left_out) : UINT64_MAX;
+}
+
+static void unref_table(void *table) {
+    gb_table_unref(table);
+}
+
 /* Computes the digest, and holds nothing meanwhile. */
-static enum gb_step await_digest(const struct gb_representation *what, struct gb_http_request *request,
+static enum gb_step await_digest(struct gb_representation *what, struct gb_http_request *request,
                                  struct gb_http_response *response, struct gb_error *err) {
     struct download *d = request->state;
     enum gb_step step;
 
     request->state = NULL;
     request->state_free = NULL;
+    if (d->file)
+        what->choice = (struct gb_scan_choice){run_of_file, gb_table_ref(d->table), unref_table};
     gb_http_response_done(response);
     step = gb_digest_await(request, what, gb_api_data_get, response, err);
     state_free(d);

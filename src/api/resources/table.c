@@ -411,14 +411,17 @@ static bool fits(const char *name, size_t len, const struct gb_http_text *prefix
     return !prefix || (len >= prefix->len && memcmp(name, prefix->s, prefix->len) == 0);
 }
 
+/* alias_of: NULL for a tensor's own name. */
 static void render(struct gb_json_writer *out, const char *name, enum gb_dtype dtype, const struct gb_shape *shape,
-                   uint64_t bytes, uint64_t at) {
+                   uint64_t bytes, uint64_t at, const char *alias_of) {
     gb_json_open(out, NULL, '{');
     gb_json_put_string(out, "name", name);
     gb_json_put_string(out, "dtype", gb_dtype_name(dtype));
     gb_render_shape(out, "shape", shape);
     gb_json_put_u64(out, "bytes", bytes);
     gb_json_put_u64(out, "offset", at);
+    if (alias_of)
+        gb_json_put_string(out, "alias_of", alias_of);
     gb_json_close(out, '}');
 }
 
@@ -434,15 +437,31 @@ static int render_metadata(struct gb_json_writer *out, const struct gb_table *ta
     return 0;
 }
 
+/* The i-th name of the list, of a tensor or, behind them, an alias. */
+static const char *nth_name(const struct gb_table *table, size_t i, size_t *ret_len, size_t *ret_tensor) {
+    const struct gb_safetensor *tensor;
+
+    if (i >= gb_table_count(table))
+        return gb_table_alias(table, i - gb_table_count(table), ret_len, ret_tensor);
+    tensor = gb_table_tensor(table, i, NULL);
+    *ret_len = tensor->name_len;
+    *ret_tensor = i;
+    return tensor->name;
+}
+
 static enum gb_step reply_list(struct gb_http_request *request, const struct gb_table *table,
                                struct gb_http_response *response, struct gb_error *err) {
     const struct gb_http_text *prefix = gb_http_query(request, "prefix");
     char cursor[GB_CURSOR_SIZE];
     struct gb_json_writer out = {0};
-    struct gb_page page = {0};
+    const size_t all = gb_table_count(table) + gb_table_aliases(table);
     const struct gb_safetensor *tensor;
+    struct gb_page page = {0};
+    const char *name;
     unsigned left;
     uint64_t at;
+    size_t len;
+    size_t of;
     size_t i;
 
     if (gb_page_read(request, &page, err) < 0)
@@ -456,18 +475,19 @@ static enum gb_step reply_list(struct gb_http_request *request, const struct gb_
         return GB_STEP_ERROR;
     }
     gb_json_open(&out, "items", '[');
-    for (i = (size_t)page.after; i < gb_table_count(table); i++) {
-        tensor = gb_table_tensor(table, i, &at);
-        if (!fits(tensor->name, tensor->name_len, prefix))
+    for (i = (size_t)page.after; i < all; i++) {
+        name = nth_name(table, i, &len, &of);
+        if (!fits(name, len, prefix))
             continue;
         if (left == 0 || gb_render_list_full(&out))
             break;
-        render(&out, tensor->name, tensor->dtype, &tensor->shape, tensor->end - tensor->begin, at);
+        tensor = gb_table_tensor(table, of, &at);
+        render(&out, name, tensor->dtype, &tensor->shape, tensor->end - tensor->begin, at,
+               name == tensor->name ? NULL : tensor->name);
         left--;
         page.after = (int64_t)i + 1;
     }
-    return gb_list_reply(request, &out, i < gb_table_count(table) ? gb_cursor_text(page.after, cursor) : NULL, response,
-                         err);
+    return gb_list_reply(request, &out, i < all ? gb_cursor_text(page.after, cursor) : NULL, response, err);
 }
 
 /* A buffer of one tensor has a list of one. */
@@ -487,7 +507,7 @@ static enum gb_step reply_one(struct gb_http_request *request, const struct gb_b
     gb_json_put_raw(&out, "metadata", "{}");
     gb_json_open(&out, "items", '[');
     if (page.after == 0 && fits(name, strlen(name), prefix))
-        render(&out, name, rec->dtype, &rec->shape, rec->bytes, 0);
+        render(&out, name, rec->dtype, &rec->shape, rec->bytes, 0, NULL);
     return gb_list_reply(request, &out, NULL, response, err);
 }
 

@@ -22,12 +22,12 @@ enum { IDLE, POSTED, RUNNING, WOKEN };
 
 /* --- the turns ---------------------------------------------------------------------------------------------------- */
 
-static int add(struct gb_hash_reader *r, const void *at, size_t n, struct gb_error *err) {
+static int add(struct gb_hash_reader *r, const void *at, size_t n, bool left_out, struct gb_error *err) {
     unsigned i;
 
     if (r->sums)
         r->crc = gb_crc32c(r->crc, at, n);
-    for (i = 0; i < GB_DIGEST_ALGS; i++) {
+    for (i = 0; i < GB_DIGEST_ALGS && !left_out; i++) {
         if (r->hash[i] && gb_hash_add(r->hash[i], at, n, err) < 0)
             return -1;
     }
@@ -42,10 +42,24 @@ static int check_continue(struct gb_hash_reader *r, struct gb_error *err) {
     return 0;
 }
 
+/* Shortens *n to bytes that are treated alike. Returns whether the digests leave them out. */
+static bool choose(const struct gb_hash_reader *r, size_t *n) {
+    bool left_out = false;
+    uint64_t run;
+
+    if (!r->choice.run)
+        return false;
+    run = r->choice.run(r->choice.arg, r->at, &left_out);
+    if (run < *n)
+        *n = (size_t)run;
+    return left_out;
+}
+
 /* Reads bytes for one turn. Returns 1, and another turn follows while bytes are left; 0: wake follows; -1. */
 static int read_some(struct gb_hash_reader *r, struct gb_error *err) {
     uint64_t turn = 0;
     const void *at;
+    bool left_out;
     size_t n;
     int got;
 
@@ -57,9 +71,11 @@ static int read_some(struct gb_hash_reader *r, struct gb_error *err) {
             return got;
         if (n > PIECE_BYTES) /* few enough that the second hash finds them in the cache */
             n = PIECE_BYTES;
-        if (add(r, at, n, err) < 0)
+        left_out = choose(r, &n);
+        if (add(r, at, n, left_out, err) < 0)
             return -1;
         gb_download_sent(r->download, n);
+        r->at += n;
         r->left -= n;
         turn += n;
     }
@@ -170,6 +186,8 @@ static void release(struct scan *s) {
     gb_hash_reader_done(&s->reader);
     if (s->check.free_arg)
         s->check.free_arg(s->check.arg);
+    if (s->reader.choice.free_arg)
+        s->reader.choice.free_arg(s->reader.choice.arg);
     gb_transaction_done(&s->transaction);
     gb_session_unref(s->session);
     free(s);
@@ -292,22 +310,25 @@ static int open_bytes(struct scan *s, const struct gb_scan_params *p, struct gb_
 static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, struct gb_scan_call *call,
                          struct gb_error *err) {
     struct scan *s = calloc(1, sizeof(*s));
+    int r;
 
     if (!s) {
         if (p->check.free_arg)
             p->check.free_arg(p->check.arg);
+        if (p->choice.free_arg)
+            p->choice.free_arg(p->choice.arg);
         gb_no_memory(err);
         return NULL;
     }
     s->core = core;
     s->call = call;
     s->check = p->check;
-    if (gb_hash_reader_init(&s->reader, core, GB_HASH_READER_LOOK, p->digests, err) == 0 &&
-        hash_reader_head(&s->reader, p->head, p->head_n, err) == 0 && open_bytes(s, p, err) == 0) {
-        s->reader.sums = p->verify;
-        s->reader.end = read_end;
+    r = gb_hash_reader_init(&s->reader, core, GB_HASH_READER_LOOK, p->digests, err);
+    s->reader.choice = p->choice;
+    s->reader.sums = p->verify;
+    s->reader.end = read_end;
+    if (r == 0 && hash_reader_head(&s->reader, p->head, p->head_n, err) == 0 && open_bytes(s, p, err) == 0)
         return s;
-    }
     release(s);
     return NULL;
 }

@@ -128,7 +128,9 @@ struct gb_hash_reader {
     struct gb_download *download; /* set by the owner before the start, and freed by it after the end */
     bool sums;                    /* the CRC32C too */
     struct gb_hash *hash[GB_DIGEST_ALGS];
-    uint64_t left; /* bytes; set by the owner before the start */
+    struct gb_scan_choice choice; /* set by the owner, who frees its argument */
+    uint64_t at;                  /* bytes read */
+    uint64_t left;                /* bytes; set by the owner before the start */
     uint32_t crc;
     /* Starts the download when it has its turn, and sets left. On the lane. Returns 1; 0: the download's wake follows;
      * -1. NULL: it was started. */

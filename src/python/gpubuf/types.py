@@ -95,13 +95,15 @@ class TensorGiven(TypedDict):
 
 
 class ListedTensor(TypedDict):
-    """A tensor of a buffer. offset: where its bytes begin in the buffer's memory."""
+    """A tensor of a buffer. offset: where its bytes begin in the buffer's memory. alias_of: the name is another one of
+    that tensor."""
 
     name: str
     dtype: str
     shape: List[int]
     bytes: int
     offset: int
+    alias_of: NotRequired[str]
 
 
 class Put(Buffer):

@@ -63,10 +63,10 @@ static void check_stretches(const struct gb_table *table) {
     }
 }
 
-/* The memory behind the header is tensors and gaps, in turn, to its end. */
+/* The memory is the bytes of the file and gaps, in turn, to its end. */
 static void check_runs(const struct gb_table *table) {
-    uint64_t at = gb_table_head_room(table);
     uint64_t tensors = 0;
+    uint64_t at = 0;
     uint64_t n;
     bool gap;
 
@@ -77,7 +77,7 @@ static void check_runs(const struct gb_table *table) {
         tensors += gap ? 0 : n;
     }
     ck_assert_uint_eq(at, gb_table_bytes(table));
-    ck_assert_uint_eq(tensors, gb_table_file_bytes(table) - gb_table_head(table, &(const char *){NULL}));
+    ck_assert_uint_eq(tensors, gb_table_file_bytes(table));
 }
 
 START_TEST(every_layout) {
@@ -141,6 +141,39 @@ START_TEST(metadata_as_it_came) {
 }
 END_TEST
 
+/* What names a tensor of the file, and is no tensor's name itself. */
+START_TEST(aliases) {
+    static const char header[] =
+        "{\"__metadata__\":{\"z\":\"w\",\"\\u0061\":\"v\",\"v\":\"w\",\"\":\"w\",\"k\":\"none\"},"
+        "\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+        "\"v\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}";
+    static const struct {
+        const char *name;
+        size_t of;
+    } wanted[] = {{"a", 1}, {"z", 0}};
+    char file[sizeof(header) + GB_SAFETENSORS_LENGTH] = {(char)(sizeof(header) - 1)};
+    struct gb_error err = GB_ERROR_INIT;
+    struct gb_table *table;
+    size_t len;
+    size_t of;
+    size_t i;
+
+    strcpy(file + GB_SAFETENSORS_LENGTH, header);
+    table = gb_table_new(file, GB_SAFETENSORS_LENGTH + sizeof(header) - 1, &err);
+    ck_assert_msg(table, "%s", err.detail);
+    ck_assert_uint_eq(gb_table_aliases(table), 2);
+    for (i = 0; i < 2; i++) {
+        const char *name = gb_table_alias(table, i, &len, &of);
+
+        ck_assert(len == 1 && name[0] == wanted[i].name[0] && of == wanted[i].of);
+        ck_assert_int_eq(gb_table_find(table, name, len, &err), (int64_t)of);
+    }
+    ck_assert_int_eq(gb_table_find(table, "v", 1, &err), 1);
+    gb_assert_fails(gb_table_find(table, "k", 1, &err) < 0 ? -1 : 0, err, GB_ERR_TENSOR_NOT_FOUND);
+    gb_table_unref(table);
+}
+END_TEST
+
 START_TEST(more_than_a_buffer_can_have) {
     static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[9223372036854775807],"
                                  "\"data_offsets\":[0,9223372036854775807]}}";
@@ -160,6 +193,7 @@ int main(void) {
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, every_layout, 0, 10);
     tcase_add_loop_test(tc, metadata_as_it_came, 0, 3);
+    tcase_add_test(tc, aliases);
     tcase_add_test(tc, more_than_a_buffer_can_have);
     suite_add_tcase(suite, tc);
     return gb_test_run(suite);
