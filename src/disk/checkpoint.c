@@ -251,11 +251,6 @@ static int check_linked(struct gb_disk_folder *f, const char *file, struct gb_ma
     close(fd);
     return r;
 }
-
-static bool is_no_link(int errnum) {
-    return errnum == EXDEV || errnum == EMLINK || errnum == EPERM || errnum == EOPNOTSUPP;
-}
-
 int gb_disk_folder_link(struct gb_disk_folder *f, size_t index, const struct gb_disk_name *name,
                         struct gb_manifest_entry *entry, struct gb_error *err) {
     char file[GB_MANIFEST_FILE_SIZE];
@@ -267,7 +262,7 @@ int gb_disk_folder_link(struct gb_disk_folder *f, size_t index, const struct gb_
     gb_disk_name_text(name, text);
     gb_disk_path(f->disk, text, from);
     if (gb_disk_call_link(f->disk->plan, AT_FDCWD, from, f->fd, file) < 0) {
-        if (is_no_link(errno))
+        if (gb_disk_has_no_link(errno))
             return 0;
         if (errno != ENOENT)
             return gb_disk_fail(f->disk, GB_DISK_OP_link, errno, 0, err);
@@ -496,51 +491,14 @@ uint64_t gb_disk_checkpoint_shared(struct gb_disk *disk, const struct gb_name *n
 
 /* --- links out, and removing -------------------------------------------------------------------------------------- */
 
-static int check_size(struct gb_disk *disk, const char *path, uint64_t bytes, struct gb_error *err) {
-    struct stat st;
-
-    if (lstat(path, &st) < 0) {
-        if (gb_disk_check_marker(disk, err) == 0)
-            gb_error_set(err, GB_ERR_CONTENT_LOST, "a file of the checkpoint is not there");
-        return -1;
-    }
-    if (!S_ISREG(st.st_mode))
-        return gb_disk_count_damage(disk, "it is no plain file", err);
-    return (uint64_t)st.st_size == GB_DISK_DATA_AT + bytes ? 0 : gb_disk_count_damage(disk, "it has another size", err);
-}
-
 int gb_disk_checkpoint_link_out(struct gb_disk *disk, const struct gb_name *name, size_t index, uint64_t bytes,
                                 const struct gb_disk_name *as, struct gb_error *err) {
     char file[GB_MANIFEST_FILE_SIZE];
-    char text[GB_DISK_NAME_SIZE];
-    enum gb_disk_op op = GB_DISK_OP_mkdir;
-    char folder_name[4];
-    char folder[PATH_MAX];
     char from[PATH_MAX];
-    char to[PATH_MAX];
-    int made;
 
     gb_manifest_file(index, file);
     gb_disk_checkpoint_path(disk, name, false, file, from);
-    gb_disk_name_text(as, text);
-    gb_disk_path(disk, text, to);
-    gb_disk_name_folder(as, folder_name);
-    gb_disk_path(disk, folder_name, folder);
-    if (gb_disk_check_room(disk, 0, err) < 0 || check_size(disk, from, bytes, err) < 0)
-        return -1;
-    made = gb_disk_call_mkdir(disk->plan, AT_FDCWD, folder);
-    if ((made < 0 && errno != EEXIST) || (made == 0 && gb_disk_sync_folder(disk, disk->dir, &op) < 0))
-        return gb_disk_fail(disk, op, errno, 0, err);
-    if (gb_disk_call_link(disk->plan, AT_FDCWD, from, AT_FDCWD, to) < 0) {
-        if (errno == ENOENT)
-            return check_size(disk, from, bytes, err) < 0 ? -1 : gb_disk_fail(disk, GB_DISK_OP_link, ENOENT, 0, err);
-        return gb_disk_fail(disk, GB_DISK_OP_link, errno, 0, err);
-    }
-    if (gb_disk_sync_folder(disk, folder, &op) == 0)
-        return 0;
-    gb_disk_fail(disk, op, errno, 0, err);
-    gb_disk_remove(disk, as);
-    return -1;
+    return gb_disk_link_path(disk, from, bytes, as, err);
 }
 
 /* --- removing ----------------------------------------------------------------------------------------------------- */

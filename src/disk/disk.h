@@ -152,6 +152,11 @@ int gb_disk_read(struct gb_disk_reader *reader, void *ptr, size_t n, uint64_t of
 int gb_disk_read_share(const struct gb_disk_reader *reader, struct gb_disk_reader **ret, struct gb_error *err);
 void gb_disk_read_close(struct gb_disk_reader *reader); /* NULL is accepted */
 
+/* Gives a file of that many bytes another name, which has GB_DISK_LINKED, and syncs its folder. Returns 0, or -1 with
+ * CONTENT_LOST or CONTENT_DAMAGED if the file is not what it should be, UNSUPPORTED, or as gb_disk_create. */
+int gb_disk_link(struct gb_disk *disk, const struct gb_disk_name *from, uint64_t bytes, const struct gb_disk_name *as,
+                 struct gb_error *err);
+
 /* Tells files that are one: the number that the file system has for the file, if it has several names; else 0. */
 uint64_t gb_disk_shared(struct gb_disk *disk, const struct gb_disk_name *name);
 

@@ -83,6 +83,12 @@ uint64_t gb_disk_free(struct gb_disk *disk);
 int gb_disk_read_open_path(struct gb_disk *disk, const char *path, struct gb_disk_reader **ret, uint64_t *ret_bytes,
                            struct gb_error *err);
 
+/* The file system makes no links, or no more of that file. */
+bool gb_disk_has_no_link(int errnum);
+/* As gb_disk_link, of any file. */
+int gb_disk_link_path(struct gb_disk *disk, const char *from, uint64_t bytes, const struct gb_disk_name *as,
+                      struct gb_error *err);
+
 /* As gb_disk_shared, of any file. */
 uint64_t gb_disk_shared_path(const char *path);
 

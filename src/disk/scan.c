@@ -14,6 +14,68 @@
 /* A file of a later time than that has it from a clock that was wrong. */
 #define AHEAD_US (60 * (int64_t)1000000)
 
+/* --- links -------------------------------------------------------------------------------------------------------- */
+
+static int check_size(struct gb_disk *disk, const char *path, uint64_t bytes, struct gb_error *err) {
+    struct stat st;
+
+    if (lstat(path, &st) < 0) {
+        if (gb_disk_check_marker(disk, err) == 0)
+            gb_error_set(err, GB_ERR_CONTENT_LOST, "the file that would be linked is not there");
+        return -1;
+    }
+    if (!S_ISREG(st.st_mode))
+        return gb_disk_count_damage(disk, "it is no plain file", err);
+    return (uint64_t)st.st_size == GB_DISK_DATA_AT + bytes ? 0 : gb_disk_count_damage(disk, "it has another size", err);
+}
+
+bool gb_disk_has_no_link(int errnum) {
+    return errnum == EXDEV || errnum == EMLINK || errnum == EPERM || errnum == EOPNOTSUPP;
+}
+
+int gb_disk_link_path(struct gb_disk *disk, const char *from, uint64_t bytes, const struct gb_disk_name *as,
+                      struct gb_error *err) {
+    char text[GB_DISK_NAME_SIZE];
+    enum gb_disk_op op = GB_DISK_OP_mkdir;
+    char folder_name[4];
+    char folder[PATH_MAX];
+    char to[PATH_MAX];
+    int made;
+
+    gb_disk_name_text(as, text);
+    gb_disk_path(disk, text, to);
+    gb_disk_name_folder(as, folder_name);
+    gb_disk_path(disk, folder_name, folder);
+    if (gb_disk_check_room(disk, 0, err) < 0 || check_size(disk, from, bytes, err) < 0)
+        return -1;
+    made = gb_disk_call_mkdir(disk->plan, AT_FDCWD, folder);
+    if ((made < 0 && errno != EEXIST) || (made == 0 && gb_disk_sync_folder(disk, disk->dir, &op) < 0))
+        return gb_disk_fail(disk, op, errno, 0, err);
+    if (gb_disk_call_link(disk->plan, AT_FDCWD, from, AT_FDCWD, to) < 0) {
+        if (gb_disk_has_no_link(errno))
+            return gb_error_set(err, GB_ERR_UNSUPPORTED,
+                                "the file system of the data folder makes no links, or no more of this file");
+        if (errno == ENOENT)
+            return check_size(disk, from, bytes, err) < 0 ? -1 : gb_disk_fail(disk, GB_DISK_OP_link, ENOENT, 0, err);
+        return gb_disk_fail(disk, GB_DISK_OP_link, errno, 0, err);
+    }
+    if (gb_disk_sync_folder(disk, folder, &op) == 0)
+        return 0;
+    gb_disk_fail(disk, op, errno, 0, err);
+    gb_disk_remove(disk, as);
+    return -1;
+}
+
+int gb_disk_link(struct gb_disk *disk, const struct gb_disk_name *from, uint64_t bytes, const struct gb_disk_name *as,
+                 struct gb_error *err) {
+    char text[GB_DISK_NAME_SIZE];
+    char path[PATH_MAX];
+
+    gb_disk_name_text(from, text);
+    gb_disk_path(disk, text, path);
+    return gb_disk_link_path(disk, path, bytes, as, err);
+}
+
 /* --- taking out of the way ---------------------------------------------------------------------------------------- */
 
 void gb_disk_remove(struct gb_disk *disk, const struct gb_disk_name *name) {

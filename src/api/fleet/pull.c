@@ -371,7 +371,7 @@ static int read_condition(const json_t *body, struct gb_pull_params *ret, struct
 
 /* All of a source is pulled, into memory of its own. */
 static int refuse_parts(const json_t *body, struct gb_error *err) {
-    static const char *const fields[] = {"from_offset", "offset", "bytes", "in_place", "side"};
+    static const char *const fields[] = {"from_offset", "offset", "bytes", "in_place", "side", "share"};
     size_t i;
 
     for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)

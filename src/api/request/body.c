@@ -663,13 +663,32 @@ static int read_target(const json_t *body, struct gb_device_write_params *params
     return r < 0 ? -1 : 0;
 }
 
-int gb_action_read_write(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
-    int r;
+/* A link has all bytes of a buffer of its session. */
+static int check_link(const json_t *body, const struct gb_device_write_params *params, struct gb_error *err) {
+    static const char *const fields[] = {"from_offset", "offset", "bytes", "in_place", "side"};
+    size_t i;
 
-    if (params->copy)
-        r = read_from(body, params, err) < 0 ? -1 : gb_json_u64(body, "from_offset", &params->from_offset, err);
-    else
-        r = read_pattern(body, params, err);
+    for (i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (json_object_get(body, fields[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                                "with 'share' the buffer has all bytes of the other one; leave out '%s'", fields[i]);
+    }
+    if (!gb_name_equal(&params->session, &params->from_session))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "buffers of two sessions share no bytes; leave out 'share' to copy them");
+    return 0;
+}
+
+static int read_source(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
+    if (read_from(body, params, err) < 0 || gb_json_u64(body, "from_offset", &params->from_offset, err) < 0 ||
+        gb_json_bool(body, "share", &params->share, err) < 0)
+        return -1;
+    return params->share ? check_link(body, params, err) : 0;
+}
+
+int gb_action_read_write(const json_t *body, struct gb_device_write_params *params, struct gb_error *err) {
+    int r = params->copy ? read_source(body, params, err) : read_pattern(body, params, err);
+
     return r < 0 ? -1 : read_target(body, params, err);
 }
 

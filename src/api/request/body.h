@@ -98,7 +98,7 @@ int gb_buffer_layout_read(const json_t *body, struct gb_buffer_params *params, s
 
 /* The bodies of actions on buffers, for single requests and batches. */
 
-#define GB_COPY_FIELDS "from from_offset from_if_match offset bytes stream in_place side"
+#define GB_COPY_FIELDS "from from_offset from_if_match offset bytes stream in_place side share"
 #define GB_FILL_FIELDS "pattern width offset bytes stream in_place side"
 
 /* Reads the body of a copy or fill. params->session and copy are set; a stream that is set replaces "default". Returns

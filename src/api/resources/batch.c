@@ -221,11 +221,10 @@ static void next(struct waves *w) {
     w->read = w->written = w->fixed = (struct gb_map){.slots = NULL};
 }
 
-/* from: NULL or a buffer of the session, which lives as long as the batch. alone: what neither builds on earlier
- * operations of the wave nor takes part in its commit. */
+/* from: NULL or a buffer of the session, which lives as long as the batch. writes: new bytes, which later operations
+ * can build on. alone: what neither builds on earlier operations of the wave nor takes part in its commit. */
 static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, const struct gb_name *from,
-                 bool alone, struct gb_error *err) {
-    bool writes = item->what == GB_BATCH_COPY || item->what == GB_BATCH_FILL;
+                 bool writes, bool alone, struct gb_error *err) {
     bool fixed = alone || !writes || has_fixed_memory(batch, &item->name);
     bool clash = gb_map_get(&w->fixed, item->name.s) || (from && gb_map_get(&w->fixed, from->s)) ||
                  (fixed && from && gb_map_get(&w->written, from->s)) ||
@@ -235,8 +234,8 @@ static int place(struct waves *w, struct gb_batch *batch, struct gb_batch_item *
     if (batch->atomic && (clash || alone))
         return gb_error_set(
             err, GB_ERR_INVALID_ARGUMENT,
-            clash ? "in an atomic batch only copy and fill build on earlier operations, and on no deletion "
-                    "and no side of a mirrored buffer"
+            clash ? "in an atomic batch only copy and fill build on earlier operations, and on no deletion, no "
+                    "link and no side of a mirrored buffer"
                   : "an atomic batch can neither have \"create\" nor write in place");
     if (clash)
         next(w);
@@ -299,6 +298,7 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
         want(batch, &item->name, &w->unloaded);
     *from = write.from;
     return place(w, batch, item, write.copy && gb_name_equal(&write.from_session, &batch->session) ? from : NULL,
+                 (item->what == GB_BATCH_COPY || item->what == GB_BATCH_FILL) && !write.share,
                  item->what == GB_BATCH_CREATE || write.in_place, err);
 }
 

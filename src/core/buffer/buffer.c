@@ -113,6 +113,7 @@ void gb_buffer_as(struct gb_buffer *copy, const struct gb_buffer_rec *rec, struc
     kept->stream = stream;
     copy->id = rec->id;
     copy->content = content;
+    copy->shares = NULL;
     copy->live = true;
     copy->deleting = copy->in_place = false;
 }
@@ -269,25 +270,64 @@ static void count_out(struct gb_session *session, const struct gb_buffer *b) {
     }
 }
 
+void gb_buffer_share_locked(struct gb_buffer *buffer, struct gb_buffer *with) {
+    buffer->shares = with->shares ? with->shares : with;
+    with->shares = buffer;
+    gb_guard_count_locked(buffer);
+}
+
+unsigned gb_buffer_sharers(const struct gb_buffer *buffer) {
+    const struct gb_buffer *b = buffer->shares;
+    unsigned n = 1;
+
+    for (; b && b != buffer; b = b->shares)
+        n++;
+    return n;
+}
+
+/* Returns one that has the content still. */
+static struct gb_buffer *leave_ring(struct gb_buffer *buffer) {
+    struct gb_buffer *before = buffer->shares;
+
+    while (before->shares != buffer)
+        before = before->shares;
+    before->shares = buffer->shares == before ? NULL : buffer->shares;
+    buffer->shares = NULL;
+    return before;
+}
+
+/* The buffer's content is taken from it. Returns what is to be dropped without the lock. */
+static struct gb_content *take_away(struct gb_buffer *buffer) {
+    struct gb_content *c = buffer->content;
+
+    buffer->content = NULL;
+    if (c && buffer->shares) {
+        gb_content_detach_one_locked(c, leave_ring(buffer));
+        return NULL;
+    }
+    if (c)
+        gb_content_detach_locked(c);
+    return c;
+}
+
 struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
                                         const struct gb_buffer_rec *rec, struct gb_content *content) {
-    struct gb_content *old = buffer->content;
+    struct gb_content *old = NULL;
 
     if (buffer->live)
         count_out(session, buffer);
     keep(&buffer->rec, rec);
-    buffer->content = content;
     buffer->live = true;
     count_in(session, buffer);
-    if (old != content) {
+    if (buffer->content != content) {
         buffer->since_ns = buffer->used_ns = gb_clock_ns();
         if (content)
-            gb_content_attach_locked(content);
-        if (old)
-            gb_content_detach_locked(old);
+            gb_content_attach_locked(content, buffer);
+        old = take_away(buffer);
+        buffer->content = content;
     }
     gb_guard_count_locked(buffer);
-    return old == content ? NULL : old;
+    return old;
 }
 
 struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_side side, struct gb_content *content) {
@@ -297,7 +337,7 @@ struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_s
         return NULL;
     buffer->since_ns = buffer->used_ns = gb_clock_ns();
     if (content)
-        gb_content_attach_locked(content);
+        gb_content_attach_locked(content, buffer);
     if (old)
         gb_content_detach_locked(old);
     buffer->sides[side] = content;
@@ -313,12 +353,9 @@ bool gb_buffer_in_pool(const struct gb_buffer *buffer, const struct gb_core_pool
 
 /* Takes all bytes away. */
 static struct gb_content *empty(struct gb_buffer *buffer) {
-    struct gb_content *list = buffer->content;
+    struct gb_content *list = take_away(buffer);
     int side;
 
-    if (list)
-        gb_content_detach_locked(list);
-    buffer->content = NULL;
     for (side = 0; side < GB_SIDES; side++)
         gb_content_list_add(&list, gb_buffer_set_side_locked(buffer, side, NULL));
     return list;
@@ -612,7 +649,7 @@ static int refuse(const struct gb_buffer *b, const struct gb_pin *pin, unsigned 
 
 int gb_guard_check_unmapped_locked(const struct gb_buffer *b, const char *instead, struct gb_error *err) {
     unsigned others;
-    const struct gb_pin *pin = b->rec.leases > 0 ? oldest(b, false, &others) : NULL;
+    const struct gb_pin *pin = b->rec.leases > 0 && !b->shares ? oldest(b, false, &others) : NULL;
 
     return pin ? refuse(b, pin, others, instead, err) : 0;
 }
@@ -649,6 +686,15 @@ int gb_guard_check_unsealed_locked(const struct gb_buffer *b, struct gb_error *e
                         "\"%s\" is sealed: its bytes never change. Use another name, or delete it first", b->name);
 }
 
+int gb_guard_check_unshared_locked(const struct gb_buffer *b, struct gb_error *err) {
+    if (!b->shares)
+        return 0;
+    return gb_error_set(err, GB_ERR_SEALED,
+                        "\"%s\" shares its bytes with \"%s\", so they are not written where they are: write without "
+                        "in_place, or map a copy",
+                        b->name, b->shares->name);
+}
+
 int gb_guard_check_session_locked(const struct gb_session *s, struct gb_error *err) {
     if (s->leases == 0)
         return 0;
@@ -661,7 +707,7 @@ uint64_t gb_guard_mapped_bytes_locked(const struct gb_buffer *b) {
     uint64_t bytes = 0;
     int i;
 
-    for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
+    for (i = 0; i < GB_BUFFER_CONTENTS && !b->shares; i++) {
         const struct gb_content *c = gb_buffer_content_at(b, i);
 
         bytes += c && c->pin_count > 0 ? c->bytes : 0;
@@ -680,7 +726,7 @@ static bool has_foreign_side(const struct gb_buffer *b) {
            (b->sides[GB_SIDE_DEVICE] && b->sides[GB_SIDE_DEVICE]->owner);
 }
 
-void gb_guard_count_locked(struct gb_buffer *b) {
+static void count_leases(struct gb_buffer *b) {
     int i;
 
     b->rec.leases = 0;
@@ -695,6 +741,15 @@ void gb_guard_count_locked(struct gb_buffer *b) {
     }
     if (b->rec.mirrored && b->rec.state != GB_BUFFER_LOST)
         b->rec.adopted = has_foreign_side(b);
+}
+
+/* A lease is on the bytes, whatever names they have. */
+void gb_guard_count_locked(struct gb_buffer *b) {
+    struct gb_buffer *other;
+
+    count_leases(b);
+    for (other = b->shares; other && other != b; other = other->shares)
+        count_leases(other);
 }
 
 void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) {

@@ -69,6 +69,7 @@ struct gb_buffer {
     const void *grouped;                  /* while a group of changes looks for its places */
     struct gb_buffer_kept rec;
     struct gb_content *content;         /* holds a reference; NULL when lost, and of a mirrored buffer */
+    struct gb_buffer *shares;           /* the next buffer that has the same content, in a ring; NULL: none */
     struct gb_content *sides[GB_SIDES]; /* of a mirrored buffer, each with a reference; NULL: not needed yet, or lost.
                                          * At least as large as the buffer while it is current */
     struct gb_stored *stored;           /* the bytes on disk, of stored_generation; a reference. NULL: none */
@@ -139,9 +140,15 @@ int gb_buffer_hold_locked(struct gb_session *session, const struct gb_name *name
 
 /* Swaps the buffer's content and record, and keeps the sums right. The names of pool and stream stay: only a
  * transaction changes them. The buffer takes its own reference to the labels. content's reference goes to the buffer;
- * the old content's comes back, to be dropped without the lock. */
+ * the old content comes back, to be dropped without the lock, unless other buffers have it. */
 struct gb_content *gb_buffer_set_locked(struct gb_session *session, struct gb_buffer *buffer,
                                         const struct gb_buffer_rec *rec, struct gb_content *content);
+
+/* The buffer has the content that `with` has: links the two. */
+void gb_buffer_share_locked(struct gb_buffer *buffer, struct gb_buffer *with);
+
+/* How many buffers have its content; 1 if it has none. */
+unsigned gb_buffer_sharers(const struct gb_buffer *buffer);
 
 /* As above, of one side; content may be NULL. */
 struct gb_content *gb_buffer_set_side_locked(struct gb_buffer *buffer, enum gb_side side, struct gb_content *content);
@@ -218,6 +225,9 @@ bool gb_guard_mapped_by_locked(const struct gb_content *content, uint64_t holder
 
 /* SEALED. */
 int gb_guard_check_unsealed_locked(const struct gb_buffer *buffer, struct gb_error *err);
+
+/* SEALED, if other buffers have the same content, which is not to be written where it is. */
+int gb_guard_check_unshared_locked(const struct gb_buffer *buffer, struct gb_error *err);
 
 /* MAPPED if a process maps the bytes for writing; ESCAPED if a process may write on after its lease has ended. */
 int gb_guard_check_writers_locked(const struct gb_buffer *buffer, struct gb_error *err);

@@ -1,4 +1,5 @@
-/* Buffers are made: of zeros, or with their first bytes. Handlers call this. */
+/* Buffers are made: of zeros, with their first bytes, or as links to the bytes of another one. Handlers and writes of
+ * the device call this. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,8 +7,10 @@
 #include "base/container.h"
 #include "core/buffer/buffer.h"
 #include "core/buffer/transaction.h"
+#include "core/durable/stored.h"
 #include "core/memory/alloc.h"
 #include "core/public/buffer.h"
+#include "core/public/upload.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
 #include "core/util/lane.h"
@@ -294,4 +297,278 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
         finish(op, &err);
     else if (!waits(op))
         run(op);
+}
+
+/* --- links -------------------------------------------------------------------------------------------------------- */
+
+/* A link writes nothing: the buffer gets the content of a sealed one, and a name of its own for the same file. */
+struct link {
+    struct gb_buffer_op base; /* first */
+    struct gb_device_write_params params;
+    struct gb_content *content; /* the source's: a reference, until the buffer has it. NULL: it is on disk alone */
+    struct gb_stored *stored;   /* the source's, whose file is linked: a reference. NULL: none is */
+    struct gb_content *gone;    /* what the buffer had */
+    bool counted;               /* a place in the quota is reserved */
+    struct gb_task task;
+};
+
+static struct link *link_of(struct gb_transaction *transaction) {
+    return gb_container_of(gb_buffer_op_of(transaction), struct link, base);
+}
+
+/* --- links: the file ---------------------------------------------------------------------------------------------- */
+
+static int link_file(const struct link *op, struct gb_persist *p, struct gb_error *err) {
+    const struct gb_stored *from = op->stored;
+    struct gb_core *core = from->core;
+    const struct gb_disk_name name = {p->rec->id, p->rec->generation | GB_DISK_LINKED,
+                                      atomic_fetch_add(&core->file_tags, 1)};
+    struct gb_stored_rec rec = from->rec;
+
+    rec.buffer_id = p->rec->id;
+    rec.generation = p->rec->generation;
+    rec.run = p->rec->run;
+    rec.file_generation = name.generation;
+    rec.file_tag = name.run;
+    if (gb_disk_link(core->config.disk, &from->name, rec.bytes, &name, err) < 0)
+        return -1;
+    p->stored = gb_stored_new(core, &rec);
+    if (p->stored)
+        return 0;
+    gb_disk_remove(core->config.disk, &name);
+    return gb_no_memory(err);
+}
+
+/* On a thread of the disk. Bytes in memory are written where no link can be made. */
+static void bring(struct gb_task *task) {
+    struct link *op = gb_container_of(task, struct link, task);
+    struct gb_persist *p = &op->base.transaction.persist;
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (link_file(op, p, &err) == 0) {
+        p->done(p);
+    } else if (op->content) {
+        p->content = gb_content_ref(op->content);
+        op->stored->core->persist(op->stored->core, p);
+    } else {
+        p->error = err;
+        p->done(p);
+    }
+}
+
+/* As core->persist. */
+static void bring_start(struct gb_core *core, struct gb_persist *p) {
+    struct link *op = link_of(gb_container_of(p, struct gb_transaction, persist));
+
+    op->task.run = bring;
+    gb_disks_post(core, &op->task);
+}
+
+/* --- links: the record -------------------------------------------------------------------------------------------- */
+
+/* There is a file, which outlives the process and has what the buffer has. */
+static bool has_file(const struct gb_buffer *b) {
+    const struct gb_stored *stored = b->stored;
+
+    return stored && stored->rec.generation == b->rec.generation && !stored->spilled && gb_stored_has_file(stored) &&
+           !atomic_load(&stored->damaged);
+}
+
+static int check_source_locked(const struct link *op, struct gb_buffer *source, struct gb_error *err) {
+    const struct gb_device_write_params *p = &op->params;
+    struct gb_buffer_rec rec;
+
+    if (gb_name_equal(&p->from, &p->name))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "\"%s\" cannot be a link to itself", p->name.s);
+    if (!source->rec.sealed)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "\"%s\" is not sealed, and only bytes that never change are shared: seal it first (POST "
+                            ".../seal), or copy it without share",
+                            source->name);
+    if (source->rec.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "\"%s\" is mirrored, and its sides are its own: copy it without share", source->name);
+    if (gb_guard_check_complete_locked(source, "they are not shared: copy them without share", err) < 0)
+        return -1;
+    if (!p->from_check)
+        return 0;
+    gb_buffer_look_locked(source, &rec);
+    return p->from_check((void *)(uintptr_t)p->from_tag, &rec, err);
+}
+
+static int check_target_locked(const struct link *op, const struct gb_buffer *b, struct gb_error *err) {
+    if (gb_buffer_check_locked(&op->base.check, b, err) < 0)
+        return -1;
+    if (!b)
+        return 0;
+    if (b->in_place)
+        return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer is being overwritten in place; try again");
+    if (b->rec.mirrored)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "\"%s\" is mirrored, and its sides are its own: delete it first", b->name);
+    return gb_guard_check_unsealed_locked(b, err) < 0
+               ? -1
+               : gb_adopted_check_locked(b, "it cannot become a link: delete it first", err);
+}
+
+/* What the buffer itself has stays: its labels, its durability. A new one is as durable as the source. */
+static void describe(const struct gb_buffer *source, struct gb_buffer *b, struct gb_buffer_rec *rec,
+                     const struct gb_name *name) {
+    struct gb_buffer_rec from;
+
+    gb_buffer_look_locked(source, &from);
+    if (b) {
+        gb_buffer_copy_locked(b, rec);
+    } else {
+        gb_buffer_rec_done(rec);
+        *rec = (struct gb_buffer_rec){.name = *name,
+                                      .durability = from.durability,
+                                      .spill = from.spill,
+                                      .resident = from.resident,
+                                      .created_at_us = gb_wall_us()};
+    }
+    rec->bytes = from.bytes;
+    rec->dtype = from.dtype;
+    rec->shape = from.shape;
+    rec->kind = from.kind;
+    rec->device = from.device;
+    rec->pool = from.pool;
+    rec->stream = from.stream;
+    rec->has_crc32c = from.has_crc32c;
+    rec->crc32c = from.crc32c;
+    rec->state = from.state;
+    rec->head = from.head;
+    rec->adopted = false;
+    rec->generation++;
+    rec->version++;
+    rec->layout = rec->dtype == GB_DTYPE_TENSORS ? rec->generation : 0;
+    rec->updated_at_us = gb_wall_us();
+}
+
+static void give_up_source(struct link *op) {
+    if (op->content)
+        gb_content_drop_later(op->content);
+    gb_stored_unref(op->stored);
+    op->content = NULL;
+    op->stored = NULL;
+}
+
+/* Holds what is linked, and plans the file. */
+static int hold_source_locked(struct link *op, struct gb_buffer *source, struct gb_error *err) {
+    struct gb_transaction *transaction = &op->base.transaction;
+    bool file = transaction->rec.durability != GB_DURABILITY_NONE && has_file(source);
+
+    if (!file && gb_buffer_want_locked(op->base.base.session, source, err) < 0)
+        return -1;
+    op->content = source->content ? gb_content_ref(source->content) : NULL;
+    op->stored = file ? gb_stored_ref(source->stored) : NULL;
+    transaction->content = op->content;
+    transaction->brings = file ? bring_start : NULL;
+    return 0;
+}
+
+static int link_decide_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_error *err) {
+    struct link *op = link_of(transaction);
+    struct gb_session *s = transaction->session;
+    struct gb_buffer *source = gb_buffer_find_locked(s, &op->params.from, err);
+
+    if (!source || check_target_locked(op, b, err) < 0 || check_source_locked(op, source, err) < 0)
+        return -1;
+    describe(source, b, &transaction->rec, &transaction->name);
+    give_up_source(op);
+    if (gb_disks_check_durability(s->core, transaction->rec.durability, err) < 0 ||
+        hold_source_locked(op, source, err) < 0)
+        return -1;
+    if (!b && !op->counted) {
+        if (gb_quota_take_locked(s, 0, 1, err) < 0)
+            return -1;
+        op->counted = true;
+    }
+    return 0;
+}
+
+static void link_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
+    struct link *op = link_of(transaction);
+    struct gb_session *s = transaction->session;
+    struct gb_buffer *source = gb_buffer_find_locked(s, &op->params.from, NULL);
+    bool has = b->live && b->content && b->content == op->content;
+
+    op->base.call->created = !b->live;
+    op->counted = op->counted && b->live;
+    op->gone = gb_buffer_set_locked(s, b, &transaction->rec, op->content);
+    if (!has) {
+        op->content = NULL;
+        if (source && source != b && b->content && source->content == b->content)
+            gb_buffer_share_locked(b, source);
+    }
+    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
+}
+
+static void link_finish(void *arg) {
+    struct link *op = arg;
+
+    gb_buffer_op_end(&op->base, &op->base.transaction.error);
+}
+
+static void link_end(struct gb_transaction *transaction) {
+    struct link *op = link_of(transaction);
+
+    if (op->counted) {
+        pthread_mutex_lock(&op->base.base.session->lock);
+        gb_quota_give_locked(op->base.base.session, 0, 1);
+        pthread_mutex_unlock(&op->base.base.session->lock);
+    }
+    give_up_source(op);
+    gb_content_drop(op->gone, link_finish, op);
+}
+
+/* The turn of a link, which follows earlier writes of both buffers. Returns NULL with err. */
+static struct gb_turn *link_turn(struct link *op, struct gb_turn *turn, struct gb_error *err) {
+    struct gb_session *s = op->base.base.session;
+    struct gb_core_stream *st = NULL;
+    int r;
+
+    if (turn)
+        return turn;
+    turn = gb_turn_new();
+    if (!turn) {
+        gb_no_memory(err);
+        return NULL;
+    }
+    pthread_mutex_lock(&s->lock);
+    r = gb_core_stream_use_locked(s, &op->params.stream, &st, err);
+    if (r == 0)
+        r = gb_turn_take_locked(s, turn, &op->params.name, &op->params.from, st, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_core_stream_unuse(st);
+    if (r == 0)
+        return turn;
+    gb_turn_free(turn);
+    return NULL;
+}
+
+void gb_buffer_link(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
+    struct gb_turn *turn = gb_call_take_turn(&call->base);
+    struct link *op =
+        gb_buffer_op_new(sizeof(*op), core, &(struct gb_locator){params->session, params->name}, &params->check, call);
+    struct gb_error err = GB_ERROR_INIT;
+
+    if (!op) {
+        gb_turn_free(turn);
+        return;
+    }
+    op->params = *params;
+    op->base.transaction.validate_locked = link_decide_locked;
+    op->base.transaction.publish_locked = link_apply_locked;
+    op->base.transaction.end = link_end;
+    op->base.transaction.whole = true;
+    op->base.turn = link_turn(op, turn, &err);
+    op->base.transaction.turn = op->base.turn;
+    if (op->base.turn) {
+        op->base.turn->writes = true;
+        gb_transaction_start(&op->base.transaction);
+        return;
+    }
+    op->base.transaction.error = err;
+    link_end(&op->base.transaction);
 }

@@ -43,7 +43,7 @@ static int check_unused_locked(const struct gb_buffer *b, struct gb_error *err) 
     for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
         const struct gb_content *c = gb_buffer_content_at(b, i);
 
-        if (c && atomic_load(&c->refs) > 1)
+        if (c && atomic_load(&c->refs) > gb_buffer_sharers(b))
             return gb_error_set(err, GB_ERR_BUFFER_BUSY, "others use the buffer's bytes; try again");
     }
     return 0;
@@ -525,7 +525,7 @@ static bool is_dirty(const struct gb_buffer *b) {
 static bool in_use(const struct gb_buffer *b) {
     int i;
 
-    if (b->in_place || b->fifo.taken)
+    if (b->in_place || b->fifo.taken || b->shares) /* memory that two names have stays as long as one does */
         return true;
     for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
         const struct gb_content *c = gb_buffer_content_at(b, i);

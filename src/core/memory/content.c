@@ -476,9 +476,24 @@ static void give_quota(struct gb_content *c) {
     pthread_mutex_unlock(&c->session->lock);
 }
 
-void gb_content_attach_locked(struct gb_content *content) {
+/* Takes back what hold_pinned_locked counted. */
+static void unhold_locked(struct gb_content *c) {
+    if (!c->held)
+        return;
+    c->held = false;
+    c->session->held_bytes -= c->bytes;
+    atomic_fetch_sub(&c->session->core->held_bytes, c->bytes);
+}
+
+/* What had lost its last buffer is back when a link to that is published. */
+void gb_content_attach_locked(struct gb_content *content, struct gb_buffer *buffer) {
+    content->of = buffer;
     if (pooled(content))
         atomic_fetch_add(&content->pool->live_buffers, 1);
+    if (content->left && pooled(content))
+        atomic_fetch_add(&content->pool->occupants, 1);
+    content->left = false;
+    unhold_locked(content);
 }
 
 /* Counts pinned bytes that no buffer has any more as held. */
@@ -491,10 +506,18 @@ static void hold_pinned_locked(struct gb_content *c) {
 }
 
 void gb_content_detach_locked(struct gb_content *content) {
+    content->of = NULL;
     if (pooled(content))
         atomic_fetch_sub(&content->pool->live_buffers, 1);
     leave_locked(content);
     hold_pinned_locked(content);
+}
+
+void gb_content_detach_one_locked(struct gb_content *content, struct gb_buffer *another) {
+    content->of = another;
+    if (pooled(content))
+        atomic_fetch_sub(&content->pool->live_buffers, 1);
+    atomic_fetch_sub(&content->refs, 1);
 }
 
 void gb_content_pin_locked(struct gb_content *c, struct gb_pin *pin) {
@@ -509,11 +532,8 @@ void gb_content_unpin_locked(struct gb_content *c, struct gb_pin *pin) {
     c->pin_count--;
     c->pin_writers -= pin->write;
     atomic_fetch_sub(&c->pool->leases, c->kind == GB_KIND_DEVICE);
-    if (c->pin_count > 0 || !c->held)
-        return;
-    c->held = false;
-    c->session->held_bytes -= c->bytes;
-    atomic_fetch_sub(&c->session->core->held_bytes, c->bytes);
+    if (c->pin_count == 0)
+        unhold_locked(c);
 }
 
 /* Ends the content after its memory was given back: its bytes leave the quota, then runs, the content is freed. */

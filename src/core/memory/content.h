@@ -19,6 +19,7 @@
 #include "core/session/session.h"
 #include "model/history.h"
 
+struct gb_buffer;
 struct gb_content;
 struct gb_core_device;
 struct gb_session;
@@ -72,6 +73,7 @@ struct gb_content {
     struct gb_ev
         *ready; /* recorded after the last write; NULL: the bytes were complete before readers could see them */
     /* The session's lock: */
+    struct gb_buffer *of;    /* a buffer that has it; NULL: none */
     struct gb_pin_list pins; /* oldest first; each has a reference of its owner's */
     unsigned pin_count;
     unsigned pin_writers;
@@ -100,9 +102,11 @@ int gb_content_new_locked(struct gb_session *session, struct gb_core_pool *pool,
 struct gb_content *gb_content_foreign_new(struct gb_session *session, struct gb_core_device *device, uint64_t bytes);
 struct gb_content *gb_content_ref(struct gb_content *content);
 
-/* A buffer gets the content, or loses it. The session's lock is held. */
-void gb_content_attach_locked(struct gb_content *content);
+/* A buffer gets the content, or the last one that has it loses it. The session's lock is held. */
+void gb_content_attach_locked(struct gb_content *content, struct gb_buffer *buffer);
 void gb_content_detach_locked(struct gb_content *content);
+/* A buffer loses the content, and its reference to it, that another one has. */
+void gb_content_detach_one_locked(struct gb_content *content, struct gb_buffer *another);
 
 /* Where its bytes from offset on lie. */
 struct gb_location gb_content_location(const struct gb_content *content, uint64_t offset);

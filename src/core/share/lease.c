@@ -544,7 +544,7 @@ int gb_lease_enroll_locked(struct gb_lease *lease, struct gb_error *err) {
     lease->since_us = gb_wall_us();
     gb_content_pin_locked(c, &lease->pin);
     lease->session->leases++;
-    gb_guard_count_locked(lease_buffer_locked(lease));
+    gb_guard_count_locked(c->of);
     return 0;
 }
 
@@ -573,15 +573,13 @@ static bool drop_one(struct gb_content *c) {
  * was dropped. False: it was the last one, which the caller drops. The session's lock is held. */
 static bool lease_withdraw_locked(struct gb_lease *lease) {
     struct gb_content *c = lease->content;
-    struct gb_buffer *b;
 
     leave(lease->core->leases, lease);
     gb_content_unpin_locked(c, &lease->pin);
     lease->session->leases--;
     lease->step = GB_LEASE_OVER;
-    b = lease_buffer_locked(lease);
-    if (b)
-        gb_guard_count_locked(b);
+    if (c->of)
+        gb_guard_count_locked(c->of);
     /* At once: a count of references under this lock then equals the number of users. */
     return drop_one(c);
 }

@@ -34,7 +34,8 @@ static int hold_locked(struct gb_lease *lease, struct gb_buffer_rec *ret_rec, st
         return -1;
     lease->buffer_id = ret_rec->id;
     lease->generation = ret_rec->generation;
-    if ((lease->pin.write && gb_guard_check_unsealed_locked(b, err) < 0) ||
+    if ((lease->pin.write &&
+         (gb_guard_check_unsealed_locked(b, err) < 0 || gb_guard_check_unshared_locked(b, err) < 0)) ||
         gb_kind_check_source(lease->content->kind, lease->content->pool, err) < 0)
         return -1;
     return gb_lease_enroll_locked(lease, err);
@@ -176,7 +177,8 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     b = gb_lease_current_locked(lease, &head);
     if (!b)
         return gb_error_set(err, GB_ERR_BUFFER_BUSY, "the buffer was written meanwhile; try again");
-    if (gb_guard_check_unsealed_locked(b, err) < 0 || check_unread_locked(lease->content, err) < 0)
+    if (gb_guard_check_unsealed_locked(b, err) < 0 || gb_guard_check_unshared_locked(b, err) < 0 ||
+        check_unread_locked(lease->content, err) < 0)
         return -1;
     gb_lease_describe(b, head, &transaction->rec);
     lease->content->mapping_for_write = true;

@@ -146,6 +146,8 @@ static int plan_partial(const struct gb_upload_params *p, struct gb_upload_draft
 /* Memory that is to be overwritten may be in use by the caller of this write alone. own: the write's own references. */
 static int check_unused(const struct gb_upload_params *p, const struct gb_buffer *b, const struct gb_content *c,
                         unsigned own, struct gb_error *err) {
+    if (gb_guard_check_unshared_locked(b, err) < 0)
+        return -1;
     if (c->pin_count > 0 && (p->holder == 0 || !gb_guard_mapped_by_locked(c, p->holder)))
         return gb_guard_check_unmapped_locked(b, "wait until it has ended, or write without in_place", err);
     if (atomic_load(&c->refs) > 1 + own + c->pin_count || b->fifo.taken)

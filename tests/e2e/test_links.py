@@ -1,0 +1,324 @@
+"""Links: a buffer whose bytes are those of a sealed one, in one memory and one file."""
+import os
+
+import pytest
+
+from conform import Session, refuse
+from durable import becomes_tidy, files
+from harness import until
+from sharing import Local, Memory
+from test_order import ended, hold, left, still_held
+from values import payload
+
+BYTES = 3 << 20
+ONE, TWO = payload(BYTES, 1), payload(BYTES, 2)
+
+
+def link(s, name, source, **more):
+    return s.ask("POST", f"buffers/{name}/copy", {"from": source, "share": True, **more})
+
+
+def used(s):
+    return s.get("")["used_bytes"]
+
+
+def seal(s, name, data, query="?dtype=float32"):
+    s.put(name, data, query)
+    s.ask("POST", f"buffers/{name}/seal").expect(200)
+
+
+def delete(s, name):
+    s.ask("DELETE", f"buffers/{name}").expect(204)
+
+
+@pytest.fixture
+def two(s):
+    """A session with the sealed buffers v1 and v2."""
+    seal(s, "v1", ONE)
+    seal(s, "v2", TWO)
+    return s
+
+
+def test_a_link_takes_no_memory(two):
+    before = used(two)
+    made = link(two, "current", "v1").expect(201)
+    v1 = two.meta("v1")
+    assert made.headers["Location"].endswith("/buffers/current") and made.json()["way"] == "none"
+    assert used(two) == before and made.json()["generation"] == 1 and not made.json()["sealed"]
+    for field in ("bytes", "dtype", "shape", "kind", "device", "pool", "crc32c", "state"):
+        assert made.json()[field] == v1[field]
+    assert two.data("current") == ONE
+    switched = link(two, "current", "v2").expect(200).json()
+    assert switched["generation"] == 2 and used(two) == before and two.data("current") == TWO
+    link(two, "current", "v2").expect(200)
+    link(two, "other", "v2").expect(201)
+    assert used(two) == before and two.data("current") == two.data("other") == TWO
+    link(two, "current", "v1").expect(200)
+    assert two.data("current") == ONE
+    delete(two, "v1")
+    assert used(two) == before and two.data("current") == ONE
+    delete(two, "current")
+    until("its memory is free", lambda: used(two) == before - BYTES)
+    delete(two, "v2")
+    assert used(two) == before - BYTES and two.data("other") == TWO
+    delete(two, "other")
+    until("all memory is free", lambda: used(two) == before - 2 * BYTES)
+
+
+def test_a_link_that_is_written_has_memory_of_its_own(two):
+    before = used(two)
+    link(two, "current", "v1").expect(201)
+    two.ask("PUT", "buffers/current/data?in_place=true", TWO).problem(409, "sealed")
+    two.ask("POST", "buffers/current/fill", {"pattern": 1, "in_place": True}).problem(409, "sealed")
+    two.ask("PATCH", "buffers/current/data?offset=1", b"xy").expect(200)
+    assert two.data("current") == ONE[:1] + b"xy" + ONE[3:] and two.data("v1") == ONE
+    assert used(two) == before + BYTES
+    two.ask("PUT", "buffers/current/data?in_place=true", TWO).expect(200)
+    assert two.data("v1") == ONE
+    link(two, "current", "v1").expect(200)
+    until("that memory is free", lambda: used(two) == before)
+    two.put("current", b"1234")
+    assert two.data("current") == b"1234" and two.data("v1") == ONE
+    two.put("plain", TWO, "?durability=none")
+    link(two, "plain", "v1").expect(200)
+    until("the memory of what it had is free", lambda: used(two) == before + 4)
+
+
+def test_refused(two):
+    two.put("open", ONE)
+    two.put("mirrored", ONE, "?mirrored=true")
+    two.ask("POST", "buffers/mirrored/seal").expect(200)
+    two.put("sides", ONE, "?mirrored=true")
+    elsewhere = {"name": two.name + "x"}
+    two.client.ask("POST", "/v1/sessions", elsewhere).expect(201)
+    before = used(two)
+    one = {"from": "v1", "share": True}
+    refuse(two, [("POST", f"buffers/{name}/copy", body, status, code, word) for name, body, status, code, word in (
+        ("c", {**one, "from": "open"}, 400, "invalid_argument", "not sealed"),
+        ("c", {**one, "from": "mirrored"}, 400, "invalid_argument", "mirrored"),
+        ("c", {**one, "from": "none"}, 404, "buffer_not_found", "none"),
+        ("open", {**one, "from": "open"}, 400, "invalid_argument", "itself"),
+        ("v2", one, 409, "sealed", "v2"),
+        ("sides", one, 400, "invalid_argument", "mirrored"),
+        ("c", {**one, "from": elsewhere["name"] + "/v1"}, 400, "invalid_argument", "two sessions"),
+        ("c", {**one, "share": "yes"}, 400, "wrong_type", "share"),
+        ("c", {**one, "from_if_match": '"1.1.a"'}, 412, "precondition_failed", ""),
+        ("c", {**one, "stream": "none"}, 404, "stream_not_found", "none"),
+        *(("c", {**one, field: value}, 400, "invalid_argument", field) for field, value in (
+            ("offset", 0), ("from_offset", 0), ("bytes", 4), ("in_place", False), ("side", "host"))))])
+    assert two.ask("GET", "buffers/c").status == 404 and used(two) == before
+    two.client.ask("DELETE", "/v1/sessions/" + elsewhere["name"]).expect(204)
+
+
+def test_conditions(two):
+    link(two, "current", "v1").expect(201)
+    tag = two.ask("HEAD", "buffers/current/data").headers["ETag"]
+    source = two.ask("HEAD", "buffers/v2/data").headers["ETag"]
+    body = {"from": "v2", "share": True, "from_if_match": source}
+    two.ask("POST", "buffers/current/copy", body, {"If-Match": tag}).expect(200)
+    two.ask("POST", "buffers/current/copy", body, {"If-Match": tag}).problem(412, "precondition_failed")
+    two.ask("POST", "buffers/current/copy", body, {"If-None-Match": "*"}).problem(412, "precondition_failed")
+    assert two.data("current") == TWO
+
+
+def test_a_quota_counts_the_names(start):
+    s = Session(start())
+    seal(s, "v1", ONE)
+    s.ask("PATCH", "", {"quota": {"buffers": 2, "bytes": BYTES}}).expect(200)
+    link(s, "a", "v1").expect(201)
+    link(s, "b", "v1").problem(507, "quota_exceeded")
+    link(s, "a", "v1").expect(200)
+    delete(s, "a")
+    link(s, "b", "v1").expect(201)
+
+
+def test_a_batch_switches_in_one_step(two):
+    seal(two, "w1", payload(5, 3), "")
+    seal(two, "w2", payload(5, 4), "")
+    links = [{"op": "copy", "buffer": "a", "from": "v1", "share": True},
+             {"op": "copy", "buffer": "b", "from": "w1", "share": True}]
+    two.ask("POST", "batch", {"operations": links, "atomic": True}).expect(200)
+    seen = two.meta("a")["generation"]
+    links[0]["from"], links[1]["from"] = "v2", "none"
+    answer = two.ask("POST", "batch", {"operations": links, "atomic": True})
+    assert answer.status in (200, 207, 404, 409), answer.body
+    assert two.data("a") == ONE and two.data("b") == payload(5, 3) and two.meta("a")["generation"] == seen
+    links[1]["from"] = "w2"
+    two.ask("POST", "batch", {"operations": links, "atomic": True}).expect(200)
+    assert two.data("a") == TWO and two.data("b") == payload(5, 4)
+    twice = [links[0], {"op": "fill", "buffer": "a", "pattern": 1}]
+    two.ask("POST", "batch", {"operations": twice, "atomic": True}).problem(400, "invalid_argument")
+    two.ask("POST", "batch", {"operations": twice}).expect(200)
+    assert two.data("a") == b"\1" * BYTES and two.data("v2") == TWO
+
+
+def test_in_the_order_of_a_stream(two):
+    two.post("streams", {"name": "a"}, 201)
+    link(two, "current", "v1").expect(201)
+    hold(two)
+    fill = left(two, "POST", "buffers/current/fill", {"pattern": 7, "stream": "a"})
+    switched = left(two, "POST", "buffers/current/copy", {"from": "v2", "share": True, "stream": "a"})
+    copied = left(two, "POST", "buffers/seen/copy", {"from": "current", "stream": "a"})
+    assert two.data("current") == ONE
+    still_held(two)
+    assert [ended(two, op)["state"] for op in (fill, switched, copied)] == ["done"] * 3
+    assert two.data("current") == two.data("seen") == TWO and two.data("v1") == ONE
+
+
+def test_who_waits_and_who_listens_is_told(two):
+    link(two, "current", "v1").expect(201)
+    tag = two.ask("GET", "buffers/current").headers["ETag"]
+    waiting = two.daemon.raw()
+    waiting.request("GET", two.base + "/buffers/current", [f"If-None-Match: {tag}", "Prefer: wait=60"])
+    until("it waits", lambda: two.daemon.stats()["http"]["suspended"] == 1)
+    link(two, "current", "v2").expect(200)
+    assert waiting.head()[0] == 200
+    waiting.close()
+    answer = two.client.ask("GET", "/v1/feed?after=0&limit=1000", None, {"Accept": "application/json"}).expect(200)
+    told = [n["type"] for n in answer.json()["items"] if n.get("buffer") == "current" and n["session"] == two.name]
+    assert told == ["buffer.created", "buffer.replaced"]
+
+
+def test_a_process_keeps_the_version_that_it_mapped(start):
+    s = Session(start())
+    for name, data in (("v1", ONE), ("v2", TWO)):
+        seal(s, name, data, "?kind=pinned")
+    link(s, "current", "v1").expect(201)
+    local = Local(s.daemon.unix)
+    mapped = Memory(local.map("current", s.name))
+    assert s.meta("current")["leases"] == s.meta("v1")["leases"] == 1
+    refused = local.map("current", s.name, mode="write")
+    assert (refused.status, refused.json()["code"]) == (409, "sealed")
+    link(s, "current", "v2").expect(200)
+    assert s.data("current") == TWO and bytes(mapped.view[:]) == ONE
+    assert s.meta("current")["leases"] == 0 and s.meta("v1")["leases"] == 1
+    link(s, "current", "v1").expect(200)
+    assert s.meta("current")["leases"] == 1
+    delete(s, "v1")
+    assert bytes(mapped.view[:]) == ONE and s.meta("current")["leases"] == 1
+    s.ask("DELETE", "buffers/current").problem(409, "mapped")
+    assert local.end(mapped.info["lease"]).status == 204
+    until("the lease has ended", lambda: s.meta("current")["leases"] == 0)
+    again = Memory(local.map("current", s.name, mode="write"))
+    again.view[:4] = b"mine"
+    assert local.end(again.info["lease"]).status == 204
+    until("it is written", lambda: s.data("current")[:4] == b"mine")
+    local.close()
+
+
+def test_a_lease_on_what_loses_its_last_name(start):
+    s = Session(start())
+    seal(s, "v1", ONE, "?kind=pinned")
+    local = Local(s.daemon.unix)
+    mapped = Memory(local.map("v1", s.name))
+    link(s, "current", "v1").expect(201)
+    delete(s, "v1")
+    assert s.ask("DELETE", "buffers/current?when=unmapped").expect(202).json() == {"held_bytes": BYTES}
+    assert bytes(mapped.view[:]) == ONE
+    assert local.end(mapped.info["lease"]).status == 204
+    until("the memory is free", lambda: used(s) == 0)
+    local.close()
+
+
+# --- durable ----------------------------------------------------------------------------------------------------------
+
+
+def names_of_files(d):
+    return sorted(os.stat(f).st_nlink for f in files(d.state).values())
+
+
+@pytest.mark.parametrize("durability", ["sync", "behind"])
+def test_durable_links_are_one_file(lives, durability):
+    s = Session(lives())
+    seal(s, "v1", ONE, "?durability=" + durability)
+    seal(s, "v2", TWO, "?durability=" + durability)
+    for name in ("v1", "v2"):
+        s.ask("POST", f"buffers/{name}/store", {}).expect(200)
+    made = link(s, "current", "v1").expect(201).json()
+    assert made["durability"] == durability and made["stored_generation"] == 1 and made["crc32c"]
+    assert names_of_files(s.daemon) == [1, 2, 2]
+    before = used(s)
+    for name, less in (("current", 0), ("v1", BYTES)):  # each leaves memory for itself
+        s.ask("POST", f"buffers/{name}/evict", {}).expect(200)
+        assert s.meta(name)["state"] == "stored" and used(s) == before - less
+    assert link(s, "cold", "v1").expect(201).json()["state"] == "stored"
+    assert s.data("cold") == ONE
+    delete(s, "cold")
+    delete(s, "v1")
+    s = Session(lives())
+    assert s.data("current") == ONE and s.meta("current")["crc32c"] == made["crc32c"]
+    assert link(s, "current", "v2").expect(200).json()["stored_generation"] == 2
+    becomes_tidy(s.daemon.state)
+    assert names_of_files(s.daemon) == [2, 2]
+    s.ask("POST", "buffers/current/load", {}).expect(200)
+    assert s.data("current") == s.data("v2") == TWO
+    assert link(s, "another", "v2").expect(201).json()["stored_generation"] == 1
+    assert s.data("another") == TWO
+    assert names_of_files(s.daemon) == [3, 3, 3]
+    s.post("/v1/sessions/default/checkpoints", {"name": "c"}, 201)
+    s = Session(lives())
+    assert s.data("another") == TWO and s.meta("v2")["sealed"] and not s.meta("another")["sealed"]
+    s.put("another", ONE)
+    s.ask("POST", "buffers/another/store", {}).expect(200)
+    s = Session(lives())
+    assert s.data("another") == ONE and s.data("current") == TWO
+    becomes_tidy(s.daemon.state)
+
+
+def test_some_durable_and_some_not(lives):
+    s = Session(lives())
+    seal(s, "v1", ONE)
+    s.put("kept", b"1", "?durability=sync")
+    assert link(s, "kept", "v1").expect(200).json()["stored_generation"] == 2
+    seal(s, "small", b"12345678", "?durability=sync")
+    link(s, "small2", "small").expect(201)
+    s.ask("POST", "buffers/small/evict", {}).expect(200)
+    link(s, "small3", "small").expect(201)
+    seal(s, "v2", TWO, "?durability=sync")
+    s.put("passing", b"1", "?durability=none")
+    link(s, "passing", "v2").expect(200)
+    s.ask("POST", "buffers/v2/evict", {}).expect(200)
+    assert s.data("passing") == TWO
+    link(s, "passing", "v2").expect(200)
+    s = Session(lives())
+    assert s.data("kept") == ONE and s.data("small2") == s.data("small3") == b"12345678"
+    assert s.meta("passing")["state"] == "lost" and s.data("v2") == TWO
+    becomes_tidy(s.daemon.state)
+
+
+def test_where_no_link_can_be_made_the_bytes_are_written(lives):
+    s = Session(lives("--disk-fault", "link@1=EOPNOTSUPP"))
+    seal(s, "v1", ONE, "?durability=sync")
+    assert link(s, "current", "v1").expect(201).json()["stored_generation"] == 1
+    assert names_of_files(s.daemon) == [1, 1]
+    link(s, "more", "v1").expect(201)
+    assert names_of_files(s.daemon) == [1, 2, 2]
+    s = Session(lives())
+    assert s.data("current") == s.data("more") == ONE
+    becomes_tidy(s.daemon.state)
+
+
+def test_no_link_of_what_is_on_disk_alone(lives):
+    s = Session(lives("--disk-fault", "link@1=EIO"))
+    seal(s, "v1", ONE, "?durability=sync")
+    s.ask("POST", "buffers/v1/evict", {}).expect(200)
+    assert link(s, "current", "v1").status >= 500
+    s.ask("GET", "buffers/current").problem(404, "buffer_not_found")
+    becomes_tidy(s.daemon.state)
+
+
+@pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+def test_killed_at_a_link(lives, point):
+    s = Session(lives())
+    seal(s, "v1", ONE, "?durability=sync")
+    seal(s, "v2", TWO, "?durability=sync")
+    link(s, "current", "v1").expect(201)
+    d = lives("--disk-fault", f"{point}@1=kill")
+    s = Session(d)
+    with pytest.raises(OSError):
+        link(s, "current", "v2")
+    d.process.wait()
+    s = Session(lives())
+    assert s.data("current") == (ONE if point == "before_commit" else TWO)
+    assert s.data("v1") == ONE and s.data("v2") == TWO
+    becomes_tidy(s.daemon.state)
