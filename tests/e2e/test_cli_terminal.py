@@ -161,7 +161,7 @@ def test_completion_knows_commands_options_words_and_names(cli, session):
     cli("put", "-", "beta", input=b"1").expect()
     cli("pools", "add", "deep").expect()
     assert set(offered(cli, "s")) == {"set", "sync", "seal", "selftest", "sessions", "streams", "stats", "store",
-                                      "storage"}
+                                      "storage", "switch"}
     assert "--when-unmapped" in offered(cli, "rm", "--") and "--slice" not in offered(cli, "rm", "--")
     assert offered(cli, "put", "x", "--kind", "p") == ["pinned", "pageable"]
     assert offered(cli, "rm", "alpha", "") == ["alpha", "beta"]

@@ -5,7 +5,9 @@ import pytest
 
 from conform import Session, refuse
 from durable import becomes_tidy, files
+from gpubuf_cli import NOT_FOUND, USAGE, Cli
 from harness import until
+from pyclient import client_of, gpubuf
 from sharing import Local, Memory
 from test_order import ended, hold, left, still_held
 from values import payload
@@ -218,6 +220,27 @@ def test_a_lease_on_what_loses_its_last_name(start):
     assert local.end(mapped.info["lease"]).status == 204
     until("the memory is free", lambda: used(s) == 0)
     local.close()
+
+
+def test_command_line_and_python(two):
+    cli = Cli(two.daemon.url(""), two.name)
+    assert cli.json("switch", "current", "v1")["generation"] == 1
+    assert cli("switch", "current", "v2").expect().out.split()[0] == "current"
+    assert two.data("current") == TWO
+    several = cli("switch", "current", "v1", f"{two.name}/other", "v2").expect().out.splitlines()
+    assert [line.split()[0] for line in several] == ["current", "other"]
+    assert two.data("current") == ONE and two.data("other") == TWO
+    assert cli.json("switch", "current", "v2", "other", "v1")["done"] == 2
+    cli("switch", "current").expect(USAGE)
+    cli("switch", "current", "v1", "other").expect(USAGE)
+    cli("switch", "current", "v1", "other", "none").expect(NOT_FOUND)
+    cli("switch", "current", "v1", "default/other", "v2").expect(USAGE)
+    assert two.data("current") == TWO and two.data("other") == ONE
+    with client_of(two.daemon, session=two.name) as c:
+        assert c.copy("v1", "current", share=True)["generation"] > 1
+        assert bytes(c.get("current", raw=True)) == ONE
+        with pytest.raises(gpubuf.Error, match="not sealed"):
+            c.copy("current", "other", share=True)
 
 
 # --- durable ----------------------------------------------------------------------------------------------------------

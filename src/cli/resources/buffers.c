@@ -1,6 +1,6 @@
-/* What is done with buffers as a whole: ls, info, create, set, rm, fill, reserve, release, seal, verify, export;
- * their bytes on disk: store, load, evict, storage; and map. A command is one request, made of its arguments and the
- * settings that were given, and its answer is shown as one line (gb_cli_show_buffer) or a table. */
+/* What is done with buffers as a whole: ls, info, create, set, rm, fill, reserve, release, seal, switch, verify,
+ * export; their bytes on disk: store, load, evict, storage; and map. A command is one request, made of its arguments
+ * and the settings that were given, and its answer is shown as one line (gb_cli_show_buffer) or a table. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -405,6 +405,63 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
 int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     return gb_cli_show_buffer(cli, request_on(cli, "POST", argv[0], "/seal", json_object()));
+}
+
+static int show_switched(struct gb_cli *cli, json_t *answer) {
+    json_t *results = json_object_get(answer, "results");
+    json_t *result;
+    int r = GB_CLI_DONE;
+    size_t i;
+
+    if (!answer || cli->options.json)
+        return gb_cli_show(cli, answer, NULL, 0);
+    json_array_foreach(results, i, result) {
+        if (r == GB_CLI_DONE)
+            r = gb_cli_show_buffer(cli, json_incref(json_object_get(result, "result")));
+    }
+    json_decref(answer);
+    return r;
+}
+
+/* All links in one step: none of them is seen without the others. */
+static int switch_several(struct gb_cli *cli, int argc, char **argv) {
+    json_t *operations = json_array();
+    json_t *body = json_pack("{s:O, s:b}", "operations", operations, "atomic", 1);
+    struct gb_cli_name first;
+    struct gb_cli_name name;
+    char target[GB_CLI_PATH];
+    int i;
+
+    json_decref(operations);
+    for (i = 0; i < argc; i += 2) {
+        if (gb_cli_one_name(cli, argv[i], &name) < 0)
+            goto fail;
+        first = i == 0 ? name : first;
+        if (strcmp(first.session, name.session) != 0) {
+            gb_cli_error(cli, GPUBUF_BAD_ARGUMENT,
+                         "links that change in one step are of one session, and %s is of \"%s\"", argv[i],
+                         name.session);
+            goto fail;
+        }
+        json_array_append_new(operations, json_pack("{s:s, s:s, s:s, s:b}", "op", "copy", "buffer", name.name, "from",
+                                                    argv[i + 1], "share", 1));
+    }
+    if (cli->options.stream)
+        json_object_set_new(body, "stream", json_string(cli->options.stream));
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/batch", first.session) == 0)
+        return show_switched(cli, gb_cli_request(cli, "POST", target, body));
+fail:
+    json_decref(body);
+    return gb_cli_failed(cli);
+}
+
+int gb_cli_run_switch(struct gb_cli *cli, int argc, char **argv) {
+    if (argc % 2 != 0)
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "switch takes pairs: NAME, and the sealed buffer that it becomes a link to");
+    if (argc > 2)
+        return switch_several(cli, argc, argv);
+    return gb_cli_show_buffer(cli, post(cli, argv[0], "/copy", json_pack("{s:s, s:b}", "from", argv[1], "share", 1)));
 }
 
 int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {

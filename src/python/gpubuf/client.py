@@ -439,15 +439,17 @@ class Client(Names):
              side: Optional[str] = None, wait: Optional[float] = None, if_match: Optional[str] = None,
              token: Optional[str] = None, source_if_match: Optional[str] = None, connections: Optional[int] = None,
              digest: Optional[Mapping[str, str]] = None, kind: Optional[str] = None, pool: Optional[str] = None,
-             device: Union[int, str, None] = None, durability: Optional[str] = None) -> Buffer:
+             device: Union[int, str, None] = None, durability: Optional[str] = None, share: bool = False) -> Buffer:
         """Copies a buffer (``name`` or ``session/name``), or bytes of it, on the device. Makes the target if it does
-        not exist. source_if_match: the tag that the source's bytes must have, as ``put`` returns it.
+        not exist. source_if_match: the tag that the source's bytes must have, as ``put`` returns it. share: the target
+        becomes a link to a sealed buffer of its session, whose bytes both have then, in one memory.
 
         source may be the URL of a buffer of another daemon, which this one may copy from: all of it then. It goes over
         several connections, and its checksum is compared. With a URL go: token, of that daemon; digest, such as
         ``{"sha-256": base64}``; and for a new buffer kind, pool, device and durability."""
         body = given(from_offset=from_offset, offset=offset, bytes=bytes, stream=stream, side=side,
-                     in_place=True if in_place else None, kind=kind, pool=pool, device=device, durability=durability)
+                     in_place=True if in_place else None, kind=kind, pool=pool, device=device, durability=durability,
+                     share=True if share else None)
         if not isinstance(source, str):
             raise BadType(f"the source of a copy is a name or a URL, not {source!r}")
         if "://" not in source:
