@@ -160,7 +160,7 @@ static void batch_begin(struct gb_batch *batch, struct gb_batch_item *item) {
     case GB_BATCH_FILL:
         read_write(batch, item, &write, NULL);
         write.source = write.copy ? &item->source : NULL;
-        gb_buffer_write(batch->core, &write, call);
+        (write.share ? gb_buffer_link : gb_buffer_write)(batch->core, &write, call);
         break;
     case GB_BATCH_CREATE:
         read_create(batch, item, &create, NULL);

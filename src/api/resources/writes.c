@@ -40,7 +40,7 @@ static enum gb_step write_buffer(struct gb_http_request *request, struct gb_devi
     call = gb_buffer_call_begin(request, &params->check, err);
     if (!call)
         return GB_STEP_ERROR;
-    gb_buffer_write(gb_api_of(request)->core, params, call);
+    (params->share ? gb_buffer_link : gb_buffer_write)(gb_api_of(request)->core, params, call);
     return gb_async_end(request, response, params->copy ? reply_copied : reply_filled, 0, err);
 }
 

@@ -1,5 +1,4 @@
-/* Buffers are made: of zeros, with their first bytes, or as links to the bytes of another one. Handlers and writes of
- * the device call this. */
+/* Buffers are made: of zeros, with their first bytes, or as links to the bytes of another one. Handlers call this. */
 #include <stdlib.h>
 #include <string.h>
 

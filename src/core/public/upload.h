@@ -125,7 +125,7 @@ struct gb_device_write_params {
     struct gb_name name;
     struct gb_name stream; /* "" is "default" */
     bool copy;             /* else fill */
-    bool share;            /* of a copy: a link */
+    bool share;            /* of a copy: gb_buffer_link is asked */
     struct gb_name from_session, from;
     uint64_t from_offset;
     uint64_t pattern; /* its low `width` bytes, least significant first */
@@ -160,7 +160,7 @@ void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *
 /* A link: the buffer gets the bytes of another one of its session, which is sealed, and keeps no others. Both have one
  * memory, and one file if they are durable. Of params count session, name, stream, from, from_check and check. Result:
  * call->buffer, created. Errors: as of a copy; INVALID_ARGUMENT for a source that is not sealed, is mirrored or of
- * another session; SEALED or ADOPTED of the buffer itself. gb_buffer_write calls it. */
+ * another session; SEALED or ADOPTED of the buffer itself. */
 void gb_buffer_link(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call);
 
 /* --- mirrored buffers --------------------------------------------------------------------------------------------- */

@@ -762,16 +762,10 @@ static void run_write(struct gb_device_write *w) {
 
 void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
     enum gb_device_write_what what = params->copy ? GB_DEVICE_WRITE_COPY : GB_DEVICE_WRITE_FILL;
+    struct gb_turn *turn = gb_call_take_turn(&call->base);
+    struct gb_device_write *w = gb_device_write_new(core, what, call);
     struct gb_error err = GB_ERROR_INIT;
-    struct gb_device_write *w;
-    struct gb_turn *turn;
 
-    if (params->share) {
-        gb_buffer_link(core, params, call);
-        return;
-    }
-    turn = gb_call_take_turn(&call->base);
-    w = gb_device_write_new(core, what, call);
     if (!w) {
         gb_turn_free(turn);
         if (params->check.free_arg)
