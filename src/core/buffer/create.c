@@ -332,8 +332,11 @@ static int link_file(const struct link *op, struct gb_persist *p, struct gb_erro
     if (gb_disk_link(core->config.disk, &from->name, rec.bytes, &name, err) < 0)
         return -1;
     p->stored = gb_stored_new(core, &rec);
-    if (p->stored)
+    if (p->stored) {
+        gb_stored_look_file(op->stored);
+        gb_stored_look_file(p->stored);
         return 0;
+    }
     gb_disk_remove(core->config.disk, &name);
     return gb_no_memory(err);
 }

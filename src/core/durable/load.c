@@ -281,6 +281,61 @@ static void finish(struct job *job, const struct gb_error *error) {
     gb_core_leave(core);
 }
 
+/* --- bytes that another buffer has in memory ---------------------------------------------------------------------- */
+
+/* A link and its source, one of which is sealed, have one file. */
+static bool has_same_bytes(const struct gb_buffer *b, const struct gb_buffer *other, uint64_t file) {
+    const struct gb_stored *stored = other->stored;
+    const struct gb_content *c = other->content;
+
+    return other != b && other->live && c && stored && other->rec.state == GB_BUFFER_READY &&
+           stored->rec.generation == other->rec.generation && atomic_load(&stored->file) == file &&
+           stored->rec.bytes == b->rec.bytes && (other->rec.sealed || b->rec.sealed) && !other->in_place &&
+           c->pin_writers == 0 && !c->tainted && other->rec.pool == b->rec.pool && other->rec.kind == b->rec.kind &&
+           other->rec.device == b->rec.device;
+}
+
+static struct gb_buffer *find_same_locked(struct gb_session *s, const struct gb_buffer *b, uint64_t file) {
+    struct gb_buffer *other;
+    size_t at = 0;
+
+    while ((other = gb_map_next(&s->buffers, &at))) {
+        if (has_same_bytes(b, other, file))
+            return other;
+    }
+    return NULL;
+}
+
+/* Links the buffer to the memory of one that has the same file. Returns false if there is none, or a change of the
+ * buffer is under way: then the bytes are read. */
+static bool borrow(struct job *job) {
+    struct gb_session *s = job->session;
+    uint64_t file = job->block || !gb_stored_has_file(job->stored) ? 0 : gb_stored_look_file(job->stored);
+    struct gb_buffer *other = NULL;
+    struct gb_buffer_rec rec;
+    struct gb_notice notice;
+    struct gb_buffer *b;
+
+    if (file == 0)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    b = gb_buffer_find_locked(s, &job->name, NULL);
+    if (b && !b->fifo.taken && !b->rec.mirrored && check_locked(job, b, NULL) == 0)
+        other = find_same_locked(s, b, file);
+    if (other) {
+        gb_buffer_look_locked(b, &rec);
+        rec.state = GB_BUFFER_READY;
+        rec.version++;
+        gb_buffer_set_locked(s, b, &rec, gb_content_ref(other->content)); /* it had none */
+        gb_buffer_share_locked(b, other);
+        gb_buffer_note_behind_locked(s, b);
+        notice = gb_notice_of_buffer(s, &rec, GB_NOTICE_BUFFER_LOADED);
+        gb_notice_post(s->core, &notice);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return other != NULL;
+}
+
 /* --- the bytes ---------------------------------------------------------------------------------------------------- */
 
 static int open_bytes(struct job *job, struct gb_error *err) {
@@ -478,6 +533,8 @@ static int step(struct job *job, struct gb_error *err) {
     bool created;
     int r;
 
+    if (!job->upload && borrow(job))
+        return 1;
     if (!job->upload && begin(job, err) < 0)
         return -1;
     if (!job->ended) {

@@ -385,6 +385,13 @@ struct gb_stored *gb_stored_ref(struct gb_stored *stored) {
     return stored;
 }
 
+uint64_t gb_stored_look_file(struct gb_stored *stored) {
+    uint64_t file = gb_disk_shared(stored->core->config.disk, &stored->name);
+
+    atomic_store(&stored->file, file);
+    return file;
+}
+
 void gb_stored_note_damage(struct gb_stored *stored) {
     if (atomic_exchange(&stored->damaged, true))
         return;

@@ -135,6 +135,7 @@ struct gb_stored {
     atomic_bool damaged;      /* was found so: it does not count as having the bytes that memory has */
     atomic_bool set_aside;    /* condemned, its file goes to DIR/damaged */
     bool found;               /* at the start of the process: the bytes are there */
+    _Atomic uint64_t file;    /* the number of a file that has several names; 0: it has not, or none has looked */
     _Atomic uint64_t read_ns; /* when a download last began to read them */
     struct gb_task task;      /* removes the file */
     uint32_t blocks[];
@@ -155,6 +156,9 @@ void gb_stored_condemn(struct gb_stored *stored);
 static inline bool gb_stored_has_file(const struct gb_stored *stored) {
     return !stored->in_host && !gb_stored_inline(&stored->rec);
 }
+
+/* Looks whether the file has several names. A call of the disk. */
+uint64_t gb_stored_look_file(struct gb_stored *stored);
 
 /* The bytes were found damaged or missing, or were found whole. Counted once, until the other is the case. [any thread,
  * never blocks] */
