@@ -1,13 +1,15 @@
-// A tensor as a picture and a histogram. Of a large tensor the page reads only a slice, which the device gathers.
+// A tensor as a picture and a histogram: a buffer's own, or one of the many that it holds. Of a large tensor the page
+// reads only a slice, which the device gathers.
 import {byId, bytes, count, dated, edge, el, places, setText, shape as axes, value as shown} from './text.js';
 import {Actions} from './actions.js';
-import {ask, bufferPath, get} from './ask.js';
+import {ask, bufferPath, get, list} from './ask.js';
 import {decode, histogram, summary, width} from './decode.js';
 import {coloured, layout, proportion, suggest} from './geometry.js';
 import {paint} from './picture.js';
 import {colour} from './theme.js';
 
 const READ_MAX = 8 << 20; // bytes
+const NAMES_MAX = 1000;   // of tensors that are offered; others are typed
 
 function aboutOf(b) {
   return [
@@ -38,6 +40,7 @@ export class Look {
       event.preventDefault();
       this.read();
     });
+    byId('look-tensor').addEventListener('change', () => this.choose());
     byId('look-mode').addEventListener('change', () => this.draw());
     byId('look-bins').addEventListener('change', () => this.draw());
     this.canvas.tabIndex = 0;
@@ -47,7 +50,7 @@ export class Look {
 
   async open(session, name) {
     if (this.session === session && this.name === name && this.dialog.open) return;
-    Object.assign(this, {session, name, values: null, buffer: null});
+    Object.assign(this, {session, name, values: null, buffer: null, tensor: null, tensors: new Map()});
     setText(byId('h-look'), `${session}/${name}`);
     for (const id of ['look-about', 'look-read']) setText(byId(id), '');
     this.blank();
@@ -68,8 +71,54 @@ export class Look {
       return;
     }
     byId('look-form').hidden = false;
-    byId('look-slice').value = suggest(b.shape, b.dtype);
-    if (coloured(b.shape) && b.dtype === 'uint8') byId('look-mode').value = 'rgb';
+    byId('look-table').hidden = b.dtype !== 'tensors';
+    try {
+      if (b.dtype === 'tensors') await this.offer();
+    } catch (error) {
+      this.say(error.message, true);
+      return;
+    }
+    if (b.dtype === 'tensors') await this.choose();
+    else await this.show(b);
+  }
+
+  // The names of the tensors that the buffer holds; the first one is chosen.
+  async offer() {
+    const {session, name} = this;
+    const {items} = await list(`${bufferPath(session, name)}/tensors`, NAMES_MAX);
+    if (session !== this.session || name !== this.name) return;
+    this.tensors = new Map(items.map((t) => [t.name, t]));
+    const option = (t) => el('option', {value: t.name}, `${t.dtype} ${axes(t.shape)}`);
+    byId('look-tensors').replaceChildren(...items.map(option));
+    byId('look-tensor').value = items.length ? items[0].name : '';
+  }
+
+  // Shows the tensor that is named. One that was not offered is asked for.
+  async choose() {
+    const {session, name} = this;
+    const wanted = byId('look-tensor').value;
+    let tensor = this.tensors.get(wanted);
+    try {
+      if (!tensor && wanted) {
+        const path = `${bufferPath(session, name)}/tensors`;
+        const {value} = await get(`${path}?limit=1&prefix=${encodeURIComponent(wanted)}`);
+        tensor = value.items.find((t) => t.name === wanted);
+      }
+    } catch (error) {
+      this.say(error.message, true);
+      return;
+    }
+    if (session !== this.session || name !== this.name || wanted !== byId('look-tensor').value) return;
+    this.blank();
+    if (tensor) await this.show(tensor);
+    else this.say(wanted ? `The buffer holds no tensor named ${wanted}` : 'The buffer holds no tensor', Boolean(wanted));
+  }
+
+  // tensor: its dtype, shape and bytes.
+  async show(tensor) {
+    this.tensor = tensor;
+    byId('look-slice').value = suggest(tensor.shape, tensor.dtype);
+    if (coloured(tensor.shape) && tensor.dtype === 'uint8') byId('look-mode').value = 'rgb';
     else if (byId('look-mode').value === 'rgb') byId('look-mode').value = 'viridis';
     await this.read();
   }
@@ -116,7 +165,8 @@ export class Look {
 
   // The slice's bytes; the download is aborted if it exceeds the expected size.
   async bytesOf(slice) {
-    const query = slice ? `?format=raw&slice=${encodeURIComponent(slice)}` : '?format=raw';
+    const of = this.buffer.dtype === 'tensors' ? `&tensor=${encodeURIComponent(this.tensor.name)}` : '';
+    const query = `?format=raw${of}${slice ? `&slice=${encodeURIComponent(slice)}` : ''}`;
     const stop = new AbortController();
     const response = await ask(`${bufferPath(this.session, this.name)}/data${query}`,
       {more: {Accept: 'application/octet-stream'}, signal: stop.signal});
@@ -135,24 +185,24 @@ export class Look {
   }
 
   async read() {
-    const asked = `${this.session}/${this.name}`;
+    const {tensor} = this;
     const slice = byId('look-slice').value.trim();
-    if (!this.buffer) return;
-    if (!width(this.buffer.dtype)) {
-      this.say(`The page cannot show ${this.buffer.dtype}`, true);
+    if (!tensor) return;
+    if (!width(tensor.dtype)) {
+      this.say(`The page cannot show ${tensor.dtype}`, true);
       return;
     }
     this.say('Reading');
     try {
       const {data, shape, generation} = await this.bytesOf(slice);
-      if (asked !== `${this.session}/${this.name}`) return;
-      Object.assign(this, {values: decode(this.buffer.dtype, data), shape, slice});
+      if (tensor !== this.tensor) return;
+      Object.assign(this, {values: decode(tensor.dtype, data), shape, slice});
       this.numbers = summary(this.values);
-      this.total = this.buffer.shape.reduce((n, x) => n * x, 1);
+      this.total = tensor.shape.reduce((n, x) => n * x, 1);
       const n = this.values.length;
       const part = n < this.total;
       const which = part ? `${this.which(slice)}${count(n)} of ${count(this.total)}` : `all ${count(n)}`;
-      const size = `${bytes(data.byteLength)} of ${bytes(this.buffer.bytes)}`;
+      const size = `${bytes(data.byteLength)} of ${bytes(tensor.bytes)}`;
       this.say(`Read ${which} elements (${axes(shape)}), ${size}, of generation ${generation}.`
         + (part ? ' Minimum, maximum, mean and counts are of this part only.' : ''));
       this.draw();
@@ -187,11 +237,11 @@ export class Look {
     Object.assign(this, {rows, columns, depth: mode === 'rgb' ? depth : 1});
     if (!rows || !columns) return;
     const pixels = paint(this.values,
-      {rows, columns, depth, mode, min: this.numbers.min, max: this.numbers.max, bytes: this.buffer.dtype === 'uint8'});
+      {rows, columns, depth, mode, min: this.numbers.min, max: this.numbers.max, bytes: this.tensor.dtype === 'uint8'});
     this.canvas.width = columns;
     this.canvas.height = rows;
     this.canvas.getContext('2d').putImageData(new ImageData(pixels, columns, rows), 0, 0);
-    const {ratio, stretched} = proportion(this.shape, this.slice, this.buffer.shape.length, mode);
+    const {ratio, stretched} = proportion(this.shape, this.slice, this.tensor.shape.length, mode);
     this.canvas.style.setProperty('--ratio', ratio);
     byId('look-stretched').hidden = !stretched;
     const {min, max} = this.numbers;

@@ -4,6 +4,7 @@ import json
 import pytest
 from harness import library
 from pages import browser, look, npy, numpy, open_page  # noqa: F401
+from test_tables import file
 
 
 def pixels(page):
@@ -54,6 +55,32 @@ def test_a_picture_and_its_histogram(start, open_page):
     assert all("slice=" in u for u in page.urls[asked:] if "/data" in u)
     assert sum(counts(page).values()) == int(page.text("#look-elements").replace("\u202f", "")) < array.size * 10000
     page.keep("picture")
+
+
+@pytest.mark.once
+def test_the_tensors_of_a_model(start, open_page):
+    """One buffer that holds many: the first is shown, others by name, also those that were not offered."""
+    d = start()
+    arrays = {f"layer.{i:04}": numpy.full((2, 3), i % 7, "i2") for i in range(1002)}
+    arrays["layer.0001"] = numpy.arange(6, dtype="i2").reshape(2, 3)
+    d.put("m", file(arrays, {"tied": "layer.0001"})).expect(201)
+    d.put("none", file({}), query="?pack=true").expect(201)
+    page = open_page(d)
+    look(page, "m")
+    assert page.js("document.getElementById('look-tensor').value") == "layer.0000"
+    assert page.js("document.getElementById('look-tensors').options.length") == 1000
+    for name, most in (("layer.0001", 5), ("layer.1001", 0), ("tied", 5)):
+        page.choose("#look-tensor", name)
+        page.until("it was read", f"document.getElementById('look-max')?.textContent === '{most}' && document."
+                   "getElementById('look-read').textContent.startsWith('Read all 6 elements (2 × 3), 12 B of 12 B')")
+    page.choose("#look-tensor", "layer.2000")
+    page.until("it is refused", "document.getElementById('look-read').textContent.includes('no tensor named "
+               "layer.2000')")
+    assert page.js("document.getElementById('look-shown').hidden")
+    page.click("#look-close")
+    page.js("[...document.querySelectorAll('#buffers tbody button')].find(b => b.textContent === 'none').click()")
+    page.until("it holds none", "document.getElementById('look-read').textContent === 'The buffer holds no tensor'")
+    page.keep("tensors")
 
 
 BOX = "(r => [r.x, r.y, r.width, r.height])(document.getElementById('look-picture').getBoundingClientRect())"
