@@ -203,12 +203,34 @@ int gb_json_text_u64(struct gb_json_text *t, uint64_t *ret) {
     return 0;
 }
 
-static int skip_number(struct gb_json_text *t) {
+static bool take(struct gb_json_text *t, char c) {
+    if (t->at == t->end || *t->at != c)
+        return false;
+    t->at++;
+    return true;
+}
+
+/* Takes the digits that come; returns how many. */
+static size_t take_digits(struct gb_json_text *t) {
     const char *start = t->at;
 
-    while (t->at < t->end && *t->at != '\0' && strchr("+-.0123456789eE", *t->at))
+    while (t->at < t->end && *t->at >= '0' && *t->at <= '9')
         t->at++;
-    return t->at > start ? 0 : json_text_fail(t, "a value is missing");
+    return (size_t)(t->at - start);
+}
+
+static int skip_number(struct gb_json_text *t) {
+    bool minus = take(t, '-');
+
+    if (!take(t, '0') && take_digits(t) == 0)
+        return json_text_fail(t, minus ? "a number has no digits" : "a value is missing");
+    if (take(t, '.') && take_digits(t) == 0)
+        return json_text_fail(t, "a number has no digits behind its point");
+    if (!take(t, 'e') && !take(t, 'E'))
+        return 0;
+    if (!take(t, '+'))
+        take(t, '-');
+    return take_digits(t) > 0 ? 0 : json_text_fail(t, "a number has no digits in its exponent");
 }
 
 static int skip_word(struct gb_json_text *t) {
@@ -231,10 +253,10 @@ static int skip(struct gb_json_text *t, int depth) {
     bool first = true;
     bool failed = false;
 
-    if (depth == DEPTH_MAX)
-        return json_text_fail(t, "it is nested too deeply");
     if (!object && !gb_json_text_accept(t, '['))
         return t->at < t->end && *t->at == '"' ? gb_json_text_string(t, NULL) : skip_word(t);
+    if (depth == DEPTH_MAX)
+        return json_text_fail(t, "it is nested too deeply");
     while (gb_json_text_more(t, object ? '}' : ']', &first, &failed)) {
         if (object && (gb_json_text_string(t, NULL) < 0 || gb_json_text_expect(t, ':', "a colon is missing") < 0))
             return -1;
@@ -280,6 +302,8 @@ static bool goes_on(const char *text, size_t n) {
         return i + 1 + spaces(text + i + 1, n - i - 1) == n;
     if (text[i] != '"')
         return false;
+    if (i + 1 < n && text[i + 1] == '"') /* an empty name; what may stand behind it, too, is seen */
+        i += 2 + spaces(text + i + 2, n - i - 2);
     while (i < n && (unsigned char)text[i] >= 0x20)
         i++;
     return i == n;

@@ -30,6 +30,7 @@ static const struct {
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"more\":[{\"x\":[true,false,null,-1.5e3,\"\"]}]}}",
      1, 1},
     {"{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, 1},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":[0,-0,-0.0e-0,10.5E+9,1e400,9,-7]}}", 1, 1},
 };
 
 START_TEST(read) {
@@ -103,6 +104,15 @@ static const struct {
     {ONE(PLACE "[0,18446744073709551616]"), GB_ERR_UNSUPPORTED_ARRAY},
     {ONE(PLACE "[0,4],\"shape\":[4]"), GB_ERR_UNSUPPORTED_ARRAY},
     {ONE(PLACE "[0,4],\"x\":{\"y\":}"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":01"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":+1"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":-"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":.5"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":1."), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":1.2.3"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":1e"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":1e+"), GB_ERR_UNSUPPORTED_ARRAY},
+    {ONE(PLACE "[0,4],\"x\":1-2"), GB_ERR_UNSUPPORTED_ARRAY},
     {ONE("\"dtype\":\"U8\",\"shape\":[4]"), GB_ERR_UNSUPPORTED_ARRAY},
     {ONE("\"dtype\":\"U8\",\"shape\":[4,],\"data_offsets\":[0,4]"), GB_ERR_UNSUPPORTED_ARRAY},
     {ONE("\"dtype\":\"U8\",\"shape\":4,\"data_offsets\":[0,4]"), GB_ERR_UNSUPPORTED_ARRAY},
@@ -145,11 +155,23 @@ START_TEST(cut_off) {
 }
 END_TEST
 
+static size_t nesting(char *header, size_t size, int levels) {
+    static const char brackets[] = "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]";
+
+    return (size_t)snprintf(header, size, ONE(PLACE "[0,4],\"x\":%.*s1%s"), levels, brackets,
+                            brackets + sizeof(brackets) - 1 - levels);
+}
+
 START_TEST(nested) {
-    char header[4200] = "{\"a\":{\"x\":";
+    char header[4200] = "";
     struct gb_error err = GB_ERROR_INIT;
     struct gb_safetensors file;
 
+    gb_assert_ok(gb_safetensors_parse(header, nesting(header, sizeof(header), 32), &file, &err), err);
+    gb_safetensors_done(&file);
+    ck_assert_int_eq(gb_safetensors_parse(header, nesting(header, sizeof(header), 33), &file, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.detail, "nested"));
+    strcpy(header, "{\"a\":{\"x\":");
     memset(header + strlen(header), '[', 4000);
     ck_assert_int_eq(gb_safetensors_parse(header, strlen(header), &file, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.detail, "nested"));
@@ -221,6 +243,8 @@ START_TEST(begins) {
         {"\2\0\0\0\0\0\0\0{}ab", 12, true},
         {"\4\0\0\0\0\0\0\0{}  ", 12, true},
         {"\4\0\0\0\0\0\0\0{}\0\0", 12, false},
+        {"\x40\0\0\0\0\0\0\0{\"\"\n", 12, true},
+        {"\x40\0\0\0\0\0\0\0{\"\"\1", 12, false},
         {"\5\0\0\0\0\0\0\0{\0\0\0", 12, false},
         {"\5\0\0\0\0\0\0\0{\"\0\0", 12, false}, /* 5 and 8827 as int64 */
         {"\5\0\0\0\0\0\0\0{\"\x21\5", 12, false},
