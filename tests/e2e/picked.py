@@ -25,7 +25,7 @@ REST = {"test_" + name for name in """
     durable_load durable_power durable_writes fleet_checker fleet_clocks fleet_cuts fleet_move_keys fleet_move_requests
     fleet_nodes fleet_pull_replica fleet_quorum fleet_restore fleet_stop fleet_ways fsck generated_client hostile
     page_actions page_address page_durable page_live page_look page_pictures page_rates proxy_files pull python_package
-    remedies repeat reuse room schema share_gpu share_kill soak stop tls_crowd tls_suites tokens tokens_file
+    remedies repeat reuse room schema share_gpu share_kill soak stop suites tls_crowd tls_suites tokens tokens_file
     unknown_length unread""".split()}
 
 # What make quick runs: one test for each large part, none of which takes long.

@@ -38,8 +38,8 @@ def run(daemon, session, cwd, which, paths, *arguments, timeout_s=110):
     (cwd / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  slow_pypy\n")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "GB_E2E_"))}
     env = {**clean, "GB_SUITE": which, "GB_SUITE_DAEMON": daemon.unix, "GB_SUITE_SESSION": session,
-           "GB_SUITE_REPORT": str(report), "PYTHONPATH": HERE, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-           "PYTHONDONTWRITEBYTECODE": "1"}
+           "GB_SUITE_REPORT": str(report), "PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}",
+           "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     # An exception in a thread of theirs would else be a warning.
     out = subprocess.run([sys.executable, "-m", "pytest", "-p", "suites", "-p", "no:cacheprovider", "-c", "pytest.ini",
                           "--rootdir", os.path.dirname(paths[0]), "--noconftest", "--basetemp", "tmp", "-q", "-rsfE",
