@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SAFETENSORS = "safetensors-0.8.0/bindings/python/tests"
 OUTCOMES, REASONS, COUNTS = {}, {}, collections.Counter()
 NAMES = dict(TYPES)
+LOCK = threading.Lock()
 
 
 def folder():
@@ -84,6 +85,12 @@ def pytest_sessionfinish():
     if "GB_SUITE" in os.environ:
         with open(os.environ["GB_SUITE_REPORT"], "w", encoding="utf-8") as f:
             json.dump({"outcomes": OUTCOMES, "reasons": REASONS, "counts": COUNTS}, f)
+
+
+def count(what, n=1):
+    """Tests of theirs have threads."""
+    with LOCK:
+        COUNTS[what] += n
 
 
 class Refused(Exception):
@@ -166,10 +173,10 @@ def judged(body, read):
         made = read()
     except safetensors.SafetensorError as e:
         assert table is None, f"the daemon takes what the library refuses: {e}"
-        COUNTS["refused"] += 1
+        count("refused")
         raise safetensors.SafetensorError(refusal) from e
     assert table, f"the daemon refuses what the library reads: {refusal}"
-    COUNTS["read"] += 1
+    count("read")
     return made, table
 
 
@@ -226,13 +233,13 @@ class Slice:
         except Exception:
             self.refused(index, reply)
             raise
-        COUNTS["slices"] += 1
+        count("slices")
         return made_of(reply, wanted)
 
     def refused(self, index, reply):
         """Beyond the end of an axis the library refuses where numpy, and so the daemon, cuts a slice off."""
         whole = self.made[:]
-        COUNTS["slices refused"] += 1
+        count("slices refused")
         try:
             wanted = whole[index]
         except IndexError:
@@ -273,7 +280,7 @@ class Opened:
         return self.table.metadata if metadata is not None else None
 
     def get_tensor(self, name):
-        COUNTS["tensors"] += 1
+        count("tensors")
         return made_of(self.table.tensor(name), self.made.get_tensor(name))
 
     def get_tensors(self):
@@ -294,7 +301,7 @@ def redirect_safetensors():
     def through(body):
         try:
             with Table(body) as table:
-                COUNTS["written"] += 1
+                count("written")
                 return table.get()
         except Refused as e:
             raise AssertionError(f"the daemon refuses what the library writes: {e}") from e
@@ -313,7 +320,7 @@ def redirect_safetensors():
         made, table = judged(data, lambda: real["deserialize"](data))
         with table:
             assert sorted(name for name, _ in made) == sorted(table.items)
-            COUNTS["tensors"] += len(made)
+            count("tensors", len(made))
             for name, tensor in made:
                 item, raw = table.items[name], table.tensor(name).expect(200).body
                 assert (tensor["dtype"], tensor["shape"], tensor["data"]) == (item["dtype"], item["shape"], raw)
@@ -382,11 +389,11 @@ def redirect_numpy():
                 back = real["read_array"](io.BytesIO(buffer.get("/data?format=npy")))
         except Refused as e:
             assert reason, f"the daemon refuses an array of {array.dtype}: {e}"
-            COUNTS[reason] += 1
+            count(reason)
             return None
         assert not reason, f"the daemon takes an array of {reason}, of {array.dtype}"
         assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
-        COUNTS[what] += 1
+        count(what)
         return back
 
     def write_array(fp, array, *args, **named):
@@ -407,7 +414,7 @@ def redirect_numpy():
         except ValueError:
             with pytest.raises(Refused), Buffer(tee.seen + fp.read(), "?format=npy"):
                 pass
-            COUNTS["damaged"] += 1
+            count("damaged")
             raise
         back = through(tee.seen, array, "read")
         if back is None:
