@@ -48,6 +48,44 @@ def test_arrays_are_filled_in_place(c):
         c.get_state_dict(prefix="m.", out={"layer.0/bias": np.zeros(3)})
 
 
+def test_one_buffer_of_all(c):
+    wte = array_of("float32", (7, 3))
+    state = {**ARRAYS, "wte": wte, "lm_head.weight": wte, "part": wte[1:], "turned": wte.T, "none": np.zeros((0, 3))}
+    (made,) = c.put_state_dict(state, table="m", metadata={"format": "np"}, kind="pinned")
+    assert made["name"] == "m" and made["dtype"] == "tensors" and made["kind"] == "pinned" and made["etag"]
+    listed = {t["name"]: t for t in c.list_tensors("m")}
+    assert listed.keys() == state.keys() and listed["lm_head.weight"]["alias_of"] == "wte"
+    assert sum("alias_of" in t for t in listed.values()) == 1
+    assert all((c.get("m", tensor=name) == array).all() for name, array in state.items())
+    (one,) = c.put_state_dict({"only": np.arange(3)}, table="one")
+    assert one["dtype"] == "tensors"
+    out = {name: np.zeros(array.shape, array.dtype) for name, array in state.items()}
+    got = c.get_state_dict(table="m", out=out)
+    assert all(got[name] is out[name] and (out[name] == array).all() for name, array in state.items())
+    with pytest.raises(gpubuf.BadArgument, match="no tensor 'absent'"):
+        c.get_state_dict(table="m", out={"absent": np.zeros(1)})
+    for more, said in (({"table": "t", "prefix": "a"}, "prefix is for"), ({"metadata": {"a": "b"}}, "give table"),
+                       ({"table": "t", "metadata": {"wte": "x"}}, "rename it"),
+                       ({"table": "t", "metadata": {"lm_head.weight": "x"}}, "rename it")):
+        with pytest.raises(gpubuf.BadArgument, match=said):
+            c.put_state_dict(state, **more)
+    with pytest.raises(gpubuf.BadArgument, match="prefix is for"):
+        c.get_state_dict(table="m", prefix="a")
+    with pytest.raises(gpubuf.BadType, match="'extra' is a dict"):
+        c.put_state_dict({"extra": {}}, table="t")
+    assert {b["name"] for b in c.list()} == {"m", "one"}
+
+
+def test_tied_weights_of_torch(c, torch):
+    module = torch.nn.ModuleDict({"wte": torch.nn.Embedding(5, 4), "head": torch.nn.Linear(4, 5, bias=False)})
+    module["head"].weight = module["wte"].weight
+    state = module.to(torch.bfloat16).state_dict()
+    c.put_state_dict(state, table="m")
+    assert [t.get("alias_of") for t in c.list_tensors("m")] == [None, "wte.weight"]
+    got = c.get_state_dict(table="m")
+    assert got["head.weight"] is got["wte.weight"] and torch.equal(got["wte.weight"], state["wte.weight"])
+
+
 def test_what_is_wrong(c):
     with pytest.raises(gpubuf.BadArgument, match="would be one buffer"):
         c.put_state_dict({"a/b": np.zeros(1), "a_b": np.zeros(1)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._arrays import Array, Payload, bytes_of, empty
 from ._dtypes import OF_SAFETENSORS, SAFETENSORS
@@ -15,9 +15,9 @@ TYPE = "application/x-safetensors"
 HEADER_MAX = 16 << 20
 
 
-def pieces_of(payloads: Mapping[str, Payload]) -> List[Piece]:
+def pieces_of(payloads: Mapping[str, Payload], metadata: Optional[Mapping[str, str]] = None) -> List[Piece]:
     """Makes a file of arrays: its header, then the bytes of each array, without a copy."""
-    header: Dict[str, Any] = {}
+    header: Dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name, payload in payloads.items():
         if payload.dtype not in SAFETENSORS:

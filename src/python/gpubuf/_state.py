@@ -1,7 +1,7 @@
-"""State dicts of torch as buffers, one for each tensor, several at a time.
+"""State dicts of torch: as buffers, one for each tensor, several at a time, or as one buffer of all.
 
-The names are those that an upload of a safetensors file gives: a buffer has its tensor's name, with _ for characters
-that a name may not have. Where the names differ, the tensor's own is the label safetensors.name.
+The names of the former are those that an upload of a safetensors file gives: a buffer has its tensor's name, with _ for
+characters that a name may not have. Where the names differ, the tensor's own is the label safetensors.name.
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping as MappingType
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar, cast
 
-from . import _torch
+from . import _gpu, _safetensors, _torch
 from .errors import BadArgument, BadType, BufferNotFound
 from .types import ListedBuffer, Put
 
@@ -54,22 +54,26 @@ def each(work: Callable[..., T], jobs: Iterable[Tuple[Any, ...]], threads: int) 
     return cast(List[T], done)
 
 
-def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int, more: Dict[str, Any]) -> List[Put]:
+def _check(tensors: Mapping[str, Any], prefix: str) -> None:
     if not isinstance(tensors, MappingType):
         also = f": give {type(tensors).__name__}.state_dict()" if callable(getattr(tensors, "state_dict", None)) else ""
         raise BadType(f"a state dict has names and tensors, and this is a {type(tensors).__name__}{also}")
     if not all(isinstance(name, str) for name in (prefix, *tensors)):
         raise BadType("the prefix and the names of a state dict are text")
+    for name, tensor in tensors.items():
+        if not hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
+            raise BadType(f"{name!r} is a {type(tensor).__name__} and no tensor: put what is no tensor apart, as of "
+                          "get_extra_state")
+
+
+def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int, more: Dict[str, Any]) -> List[Put]:
+    _check(tensors, prefix)
     names = {name: buffer_name(name, prefix) for name in tensors}
     twice = ([name for name, used in names.items() if list(names.values()).count(used) > 1] if len(set(names.values()))
              < len(names) else [])
     if twice:
         raise BadArgument(f"{' and '.join(map(repr, twice[:2]))} would be one buffer, \"{names[twice[0]]}\": rename "
                           "one of them")
-    for name, tensor in tensors.items():
-        if not hasattr(tensor, "__dlpack__") and not hasattr(tensor, "__array__"):
-            raise BadType(f"{name!r} is a {type(tensor).__name__} and no tensor: put what is no tensor apart, as of "
-                          "get_extra_state")
 
     def one(name: str, tensor: Any) -> Put:
         made = client.put(names[name], tensor.contiguous() if _torch.is_tensor(tensor) else tensor, **more)
@@ -79,6 +83,38 @@ def put(client: "Client", tensors: Mapping[str, Any], prefix: str, threads: int,
         return made
 
     return each(one, tensors.items(), threads)
+
+
+def _memory(tensor: Any) -> Any:
+    """Tells tensors that are one: where the elements lie, and how. None for one without bytes."""
+    if _torch.is_tensor(tensor):
+        return (str(tensor.device), tensor.data_ptr(), str(tensor.dtype), tuple(tensor.shape),
+                tensor.stride()) if tensor.numel() else None
+    about = getattr(tensor, "__array_interface__", None)
+    if not about or not tensor.size:
+        return None
+    return about["data"][0], about["typestr"], about["shape"], about["strides"]
+
+
+def pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> List[Any]:
+    """A safetensors file of the state dict. Of tied tensors the first is stored, and the metadata has the others' names
+    with its name, as safetensors' save_model writes them."""
+    _check(tensors, "")
+    first: Dict[Any, str] = {}
+    own: Dict[str, Any] = {}
+    tied: Dict[str, str] = {}
+    for name, tensor in tensors.items():
+        key = _memory(tensor)
+        of = first.setdefault(key, name) if key is not None else name
+        if of == name:
+            own[name] = tensor.contiguous() if _torch.is_tensor(tensor) else tensor
+        else:
+            tied[name] = of
+    both = sorted({*tied, *own} & {*metadata})
+    if both:
+        raise BadArgument(f"the metadata has the key {both[0]!r}, which is the name of a tensor: rename it")
+    return _safetensors.pieces_of({name: _gpu.payload_of(tensor) for name, tensor in own.items()},
+                                  {**metadata, **tied})
 
 
 def _put_below(buffer: ListedBuffer) -> str:
@@ -111,6 +147,31 @@ def _found(client: "Client", prefix: str) -> Dict[str, ListedBuffer]:
                               f"{name!r}: give the prefix of one of them "
                               f"(prefix={_put_below(other) or other['name']!r})")
     return found
+
+
+def get_table(client: "Client", table: str, device: Any, out: Optional[Mapping[str, Any]],
+              threads: int) -> Dict[str, Any]:
+    found = {tensor["name"]: tensor for tensor in client.list_tensors(table)}
+    if out is None:
+        _torch.dtype_of("uint8")
+        wanted = [name for name, tensor in found.items() if "alias_of" not in tensor]
+    else:
+        missing = [name for name in out if name not in found]
+        if missing:
+            raise BadArgument(f"the buffer \"{table}\" has no tensor {missing[0]!r}, which out has, and "
+                              f"{len(missing) - 1} more: put them, or leave them out")
+        wanted = list(out)
+
+    def one(name: str) -> Tuple[str, Any]:
+        tensor = found[name]
+        target = _torch.empty(tensor["dtype"], tuple(tensor["shape"]), device) if out is None else out[name]
+        client.get(table, tensor=name, out=target)
+        return name, target
+
+    got = dict(each(one, [(name,) for name in wanted], threads))
+    if out is None:
+        got.update({name: got[tensor["alias_of"]] for name, tensor in found.items() if "alias_of" in tensor})
+    return got
 
 
 def get(client: "Client", prefix: str, device: Any, out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:

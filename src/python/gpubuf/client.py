@@ -355,20 +355,43 @@ class Client(Names):
     def put_state_dict(self, tensors: Mapping[str, Any], *, prefix: str = "", threads: int = 4,
                        stream: Optional[str] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                        device: Union[int, str, None] = None, durability: Optional[str] = None,
-                       wait: Optional[float] = None) -> List[Put]:
+                       wait: Optional[float] = None, table: Optional[str] = None,
+                       metadata: Optional[Mapping[str, str]] = None) -> List[Put]:
         """Puts each tensor of a torch module's ``state_dict()`` as a buffer, several at a time; see ``put``. Tensors on
         a GPU stay there.
 
         prefix is put before each name. The names are those of PUT /tensors: characters that a name may not have become
         ``_``, and then the label ``safetensors.name`` has the tensor's own. Each tensor is replaced whole or not at
-        all, but not all of them in one step; ``tensors_put`` does that, by way of the host."""
+        all, but not all of them in one step; ``tensors_put`` does that, by way of the host.
+
+        table: puts all of them into one buffer of that name instead, in one step, by way of the host. A tensor that is
+        there by several names is stored once, and ``tensors``, ``get`` and ``list_tensors`` have each of the names.
+        metadata is the ``__metadata__`` of its file. Tensors of other strides are stored in C order."""
+        if table is not None:
+            if prefix:
+                raise BadArgument("prefix is for a buffer of each tensor; leave it out with table")
+            return [self._put_table(table, _state.pieces(tensors, metadata or {}), wait, given(
+                stream=stream, kind=kind, pool=pool, device=device, durability=durability))]
+        if metadata is not None:
+            raise BadArgument("metadata is of one buffer of all: give table, too")
         more = given(stream=stream, kind=kind, pool=pool, device=device, durability=durability, wait=wait)
         return _state.put(self, tensors, prefix, threads, more)
 
+    def _put_table(self, name: str, pieces: List[Any], wait: Optional[float], query: Dict[str, Any]) -> Put:
+        target = self._below("buffers", name, "data") + query_of({"format": "safetensors", "pack": True, **query})
+        headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
+        made = tagged(*self._exchange("PUT", target, headers, pieces, None, wait or 0))
+        return cast(Put, {**made, "road": "host"})
+
     def get_state_dict(self, *, prefix: str = "", device: Any = "cpu", out: Optional[Mapping[str, Any]] = None,
-                       threads: int = 4) -> Dict[str, Any]:
+                       threads: int = 4, table: Optional[str] = None) -> Dict[str, Any]:
         """The tensors that ``put_state_dict`` has put, or PUT /tensors, for a module's ``load_state_dict``. With out, a
-        ``state_dict()``, the tensors of those names are filled in place, and nothing is allocated."""
+        ``state_dict()``, the tensors of those names are filled in place, and nothing is allocated. table: those of that
+        buffer; :meth:`tensors` has them without a copy."""
+        if table is not None:
+            if prefix:
+                raise BadArgument("prefix is for a buffer of each tensor; leave it out with table")
+            return _state.get_table(self, table, device, out, threads)
         return _state.get(self, prefix, device, out, threads)
 
     # --- buffers ------------------------------------------------------------------------------------------------------
