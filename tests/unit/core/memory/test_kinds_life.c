@@ -292,10 +292,11 @@ START_TEST(each_call_fails_once) {
         for (n = 1; n <= 8 && play_with(op, n, backends[_i / FAULTS], kinds[kind], &sum); n++)
             ;
     }
-    /* kind_alloc and kind_free are retried. Only managed memory on the last backend is attached. The CPU waits for no
-     * event before it uses memory of the first. */
-    if (strcmp(op, "kind_alloc") == 0 || strcmp(op, "kind_free") == 0 ||
-        (strcmp(op, "attach") == 0 && _i < 2 * FAULTS) || (strcmp(op, "event_query") == 0 && _i < FAULTS))
+    /* Memory of the first backend is written by the CPU while its stream is idle, and waits for an event otherwise. */
+    if (strcmp(op, "event_query") == 0 && _i < FAULTS)
+        return;
+    /* kind_alloc and kind_free are retried. Only managed memory on the last backend is attached. */
+    if (strcmp(op, "kind_alloc") == 0 || strcmp(op, "kind_free") == 0 || (strcmp(op, "attach") == 0 && _i < 2 * FAULTS))
         ck_assert_uint_eq(sum, 0);
     else
         ck_assert_msg(sum > 0, "%s never failed", op);
