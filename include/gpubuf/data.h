@@ -160,7 +160,8 @@ struct gpubuf_put_params {
     /* The most bytes that the upload may bring. Of a source of unknown length, memory for them is reserved at once. */
     struct gpubuf_opt max_bytes;
     const char *tensor; /* of a buffer of many tensors: into this one; offset and slice are of it */
-    uint64_t room[3];
+    bool pack;          /* a safetensors file of one tensor is kept as a file of many is */
+    uint64_t room[2];
 };
 
 /* Uploads: makes the buffer or replaces it, at once when the last byte has arrived. source is read by the calling
@@ -174,7 +175,8 @@ int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, s
                const struct gpubuf_put_params *params, struct gpubuf_buffer *ret, struct gpubuf_error *err);
 
 struct gpubuf_get_params {
-    const char *format; /* raw (NULL is that), npy, safetensors */
+    /* raw (NULL is that), npy, safetensors; own: of a buffer of many tensors its file, of others raw, not with check */
+    const char *format;
     const char *stream;
     struct gpubuf_opt offset; /* that many bytes from here */
     struct gpubuf_opt length;

@@ -24,8 +24,14 @@ static int crc_same(uint32_t here, bool stated, uint32_t there, struct gpubuf_er
     return 0;
 }
 
+/* Without a format a buffer comes in its own form. */
+static bool is_own(const struct gpubuf_get_params *params) {
+    return params->format && strcmp(params->format, "own") == 0;
+}
+
 static void get_query(struct gbc_request *request, const struct gpubuf_get_params *params) {
-    gbc_query(request, "format", params->format ? params->format : "raw");
+    if (!is_own(params))
+        gbc_query(request, "format", params->format ? params->format : "raw");
     gbc_query(request, "stream", params->stream);
     gbc_query(request, "slice", params->slice);
     gbc_query(request, "tensor", params->tensor);
@@ -180,6 +186,7 @@ static void put_query(struct gbc_request *request, const struct gpubuf_put_param
     gbc_query(request, "spill", params->spill);
     gbc_query_true(request, "mirrored", params->mirrored);
     gbc_query_true(request, "in_place", params->in_place);
+    gbc_query_true(request, "pack", params->pack);
     if (params->max_bytes.set)
         gbc_query_u64(request, "max_bytes", params->max_bytes.value);
     if (params->offset.set)
@@ -283,7 +290,7 @@ static bool in_parts(const struct gpubuf_source *source, const struct gpubuf_put
 
     return params->connections > 1 && gbc_source_random(source) && said && !tensor && !params->offset.set &&
            !params->slice && !params->tensor && !params->in_place && !params->content_encoding && !params->how.async &&
-           !params->side && !params->max_bytes.set;
+           !params->side && !params->max_bytes.set && !params->pack;
 }
 
 int gpubuf_put(gpubuf_client *client, const char *session, const char *buffer, struct gpubuf_source source,
@@ -574,9 +581,11 @@ int gpubuf_get(gpubuf_client *client, const char *session, const char *buffer, s
     int r;
 
     gbc_error_init(err);
-    if (g.params->check && (g.params->offset.set || g.params->length.set || g.params->slice || g.params->tensor))
+    if (g.params->check &&
+        (g.params->offset.set || g.params->length.set || g.params->slice || g.params->tensor || is_own(g.params)))
         return gbc_error_set(err, GPUBUF_BAD_ARGUMENT,
-                             "check is of a whole buffer: not with offset, length, slice or tensor");
+                             "check is of the bytes of a whole buffer: not with offset, length, slice, tensor or the "
+                             "format own");
     r = get_parts(client, session, buffer, &target, g.params, &g.got, err);
     if (r == 1) {
         gbc_progress_init(&g.progress, g.params->progress, g.params->progress_arg, GPUBUF_UNKNOWN);

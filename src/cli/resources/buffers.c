@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/transfer/models.h"
 
 #define BUFFER "/v1/sessions/{}/buffers/{}"
 #define POLL_MS 100
@@ -204,17 +205,70 @@ static bool names_all(const char *pattern) {
     return name[0] == '\0' || strcmp(name, "*") == 0;
 }
 
+/* Whether options are given that are of buffers, and not of what they hold. */
+static bool picks_buffers(const struct gb_cli *cli) {
+    const struct gb_cli_options *o = &cli->options;
+
+    return o->kind || o->labels || o->state || o->sort;
+}
+
+static const struct gb_cli_column tensor_columns[] = {
+    {"TENSOR", "name", GB_CLI_FORM_TEXT},    {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
+    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},   {"BYTES", "bytes", GB_CLI_FORM_BYTES},
+    {"OFFSET", "offset", GB_CLI_FORM_COUNT}, {"BUFFER", "buffer", GB_CLI_FORM_TEXT}, /* of a model's shards */
+};
+
+/* The tensors of a buffer, or of a model, whose buffers are several. */
+static int list_tensors(struct gb_cli *cli, const struct gb_cli_name *name, bool model) {
+    const char *prefix = cli->options.prefix;
+    json_t *items = model ? gb_cli_model_tensors(cli, name, prefix) : gb_cli_tensors(cli, name, prefix);
+
+    if (cli->options.quiet && !cli->options.json)
+        return show_names(cli, items, false);
+    return gb_cli_show(cli, items, tensor_columns,
+                       sizeof(tensor_columns) / sizeof(tensor_columns[0]) - (model ? 0 : 1));
+}
+
+/* Whether a buffer, one that is named and not matched, is listed by its tensors: a table, and any with --prefix. */
+static bool is_listed_by_tensors(const struct gb_cli *cli, json_t *items) {
+    json_t *first = json_array_get(items, 0);
+
+    return first && (cli->options.prefix || strcmp(gb_cli_text(first, "dtype"), "tensors") == 0);
+}
+
+/* ls NAME. -1: it is a buffer like others, or none, and is listed so. */
+static int list_named(struct gb_cli *cli, const char *text, json_t *items) {
+    struct gb_cli_name name;
+
+    if (names_all(text) || gb_cli_name(cli, text, &name) < 0)
+        return -1;
+    if (is_listed_by_tensors(cli, items))
+        return list_tensors(cli, &name, false);
+    return json_array_size(items) == 0 && gb_cli_is_model(cli, &name) ? list_tensors(cli, &name, true) : -1;
+}
+
 int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
     const char *pattern = argc > 0 ? argv[0] : "*";
     bool of_sessions = strchr(pattern, '/') != NULL;
     char query[GB_CLI_QUERY];
     json_t *labels;
     json_t *items = NULL;
+    int r = -1;
 
+    if ((gb_cli_is_pattern(pattern) || names_all(pattern) || picks_buffers(cli)) &&
+        gb_cli_options_idle(&cli->options, "prefix",
+                            "it is of the tensors of one buffer, gpubuf ls NAME; names of buffers are picked by a "
+                            "pattern in quotes") < 0)
+        return GB_CLI_USAGE;
     if (list_query(cli, query, &labels) == 0)
         items = listed(cli, pattern, query, labels);
     json_decref(labels);
-
+    if (items && !gb_cli_is_pattern(pattern) && !picks_buffers(cli))
+        r = list_named(cli, pattern, items);
+    if (r >= 0) {
+        json_decref(items);
+        return r;
+    }
     if (items && json_array_size(items) == 0 && !names_all(pattern)) {
         json_decref(items);
         return gb_cli_none_matches(cli, pattern);
@@ -333,10 +387,19 @@ static void put_going(const char *name) {
 /* arg: the array of those that went. */
 static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
     json_t *answer = request_on(cli, "DELETE", text, "", NULL);
+    struct gb_cli_name name;
+    int r = GB_CLI_DONE;
 
-    if (!answer)
-        return gb_cli_failed(cli);
+    if (!answer && cli->error.code == GPUBUF_BUFFER_NOT_FOUND && !gb_cli_is_pattern(text) &&
+        gb_cli_name(cli, text, &name) == 0 && gb_cli_is_model(cli, &name))
+        r = gb_cli_rm_model(cli, &name);
+    else if (!answer)
+        r = gb_cli_failed(cli);
+    if (r != GB_CLI_DONE)
+        return r;
     json_array_append_new(arg, json_string(text));
+    if (!answer)
+        return r;
     if (!cli->options.json && gpubuf_answer_of(cli->client)->status == 202)
         put_going(text);
     json_decref(answer);

@@ -11,20 +11,10 @@
 
 #include "cli/cli.h"
 #include "cli/transfer/files.h"
+#include "cli/transfer/models.h"
 
+#define TABLE_ENDING ".safetensors"
 #define POLL_MS 100 /* a pipe that takes nothing is left so often to see whether an interrupt came */
-
-struct gb_cli_sink {
-    const struct gb_cli *cli;
-    int fd;
-    bool given;      /* to a pipe: bytes that cannot be taken back */
-    bool seeks;      /* bytes may come in any order */
-    char *path;      /* of the finished file; NULL: it has no path */
-    char *temporary; /* its name until then */
-    bool unnamed;    /* temporary is the pattern of a name that it has not got */
-};
-
-/* It holds on to the sink. */
 
 /* --- where a download goes ---------------------------------------------------------------------------------------- */
 
@@ -147,8 +137,7 @@ static int write_pipe(void *arg, const void *data, size_t bytes) {
     return 0;
 }
 
-/* 0, or the exit status of what was said. */
-static int sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *ret) {
+int gb_cli_sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *ret) {
     struct gb_cli_sink sink = {.fd = -1, .cli = cli};
     struct stat info;
     int r = 0;
@@ -169,8 +158,7 @@ static int sink_open(struct gb_cli *cli, const char *path, struct gb_cli_sink *r
     return 0;
 }
 
-/* Names the file when good, takes what there is of it away otherwise. 0, or the exit status of what was said. */
-static int sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
+int gb_cli_sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
     int r = 0;
 
     if (good && sink->temporary) {
@@ -183,13 +171,13 @@ static int sink_close(struct gb_cli *cli, struct gb_cli_sink *sink, bool good) {
     return r;
 }
 
-static struct gpubuf_target target_of(struct gb_cli_sink *sink) {
+struct gpubuf_target gb_cli_sink_target(struct gb_cli_sink *sink) {
     return sink->seeks ? gpubuf_to_fd(sink->fd, 0) : gpubuf_to_call(write_pipe, sink);
 }
 
 /* --- get ---------------------------------------------------------------------------------------------------------- */
 
-static int moved(void *arg, uint64_t done, uint64_t total) {
+int gb_cli_moved(void *arg, uint64_t done, uint64_t total) {
     gb_cli_progress_move(arg, done, total == GPUBUF_UNKNOWN ? 0 : total);
     return 0;
 }
@@ -200,7 +188,9 @@ static bool wants_npy(const struct gb_cli_options *o, const char *path) {
 }
 
 static void get_params(const struct gb_cli_options *o, const char *path, struct gpubuf_get_params *ret) {
-    ret->format = wants_npy(o, path) ? "npy" : NULL;
+    bool part = o->given[GB_CLI_ID_offset] || o->given[GB_CLI_ID_bytes] || o->slice || o->tensor;
+
+    ret->format = wants_npy(o, path) ? "npy" : o->raw || part ? NULL : "own";
     if (!o->raw && path && gb_cli_ends_in(path, ".safetensors"))
         ret->format = "safetensors";
     ret->stream = o->stream;
@@ -256,7 +246,7 @@ static int show_got(struct gb_cli *cli, const struct gb_cli_name *name, const ch
 
 /* A write that fails is said of the file, as by other programs. One of a pipe without a reader and an interrupt end the
  * command in ways of their own. */
-static int failed(struct gb_cli *cli, const char *path) {
+int gb_cli_sink_failed(struct gb_cli *cli, const char *path) {
     const struct gpubuf_error *err = &cli->error;
     int why = err->code == GPUBUF_OUTPUT_FAILED ? err->native_code : 0;
 
@@ -271,26 +261,30 @@ static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const 
     struct gb_cli_progress progress;
     struct gb_cli_sink sink;
     struct gpubuf_got got;
-    int r = sink_open(cli, path, &sink);
+    int r = gb_cli_sink_open(cli, path, &sink);
     int ended;
 
     if (r != 0)
         return r;
     get_params(&cli->options, path, &params);
-    params.progress = moved;
+    params.progress = gb_cli_moved;
     params.progress_arg = &progress;
     if (!sink.seeks)
         params.connections = 0;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
     do
-        r = gpubuf_get(cli->client, name->session, name->name, target_of(&sink), &params, &got, &cli->error);
+        r = gpubuf_get(cli->client, name->session, name->name, gb_cli_sink_target(&sink), &params, &got, &cli->error);
     while (r < 0 && !sink.given && gb_cli_again(cli));
     gb_cli_progress_end(&progress, r == 0);
-    if (r == 0 && !out)
+    if (r == 0 && !out && strcmp(got.dtype, "tensors") != 0)
         gb_cli_warn_no_archive(cli, sink.seeks ? sink.fd : -1, path);
-    ended = sink_close(cli, &sink, r == 0);
+    ended = gb_cli_sink_close(cli, &sink, r == 0);
+    if (r < 0 && cli->error.code == GPUBUF_BUFFER_NOT_FOUND && gb_cli_is_model(cli, name))
+        return gb_cli_refused(cli, GB_CLI_USAGE,
+                              "\"%s\" is a model in several files, which go into a folder: gpubuf get %s DIR/",
+                              name->name, name->name);
     if (r < 0)
-        return failed(cli, out ? "standard output" : path);
+        return gb_cli_sink_failed(cli, out ? "standard output" : path);
     gb_cli_times_get(cli, name, got.bytes);
     return ended != 0 || out ? ended : show_got(cli, name, path, &got);
 }
@@ -342,26 +336,26 @@ static int get_tensors(struct gb_cli *cli, const char *given, const char *path) 
 
     if (take_names(cli, given, names, &params, &prefix) < 0)
         return gb_cli_failed(cli);
-    r = sink_open(cli, path, &sink);
+    r = gb_cli_sink_open(cli, path, &sink);
     if (r != 0) {
         free(prefix);
         return r;
     }
     params.stream = cli->options.stream;
-    params.progress = moved;
+    params.progress = gb_cli_moved;
     params.progress_arg = &progress;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), names);
     do
-        r = gpubuf_tensors_get(cli->client, in, target_of(&sink), &params, &bytes, &cli->error);
+        r = gpubuf_tensors_get(cli->client, in, gb_cli_sink_target(&sink), &params, &bytes, &cli->error);
     while (r < 0 && !sink.given && gb_cli_again(cli));
     none = r == 0 && prefix && bytes <= EMPTY_BYTES;
     gb_cli_progress_end(&progress, r == 0);
-    ended = sink_close(cli, &sink, r == 0 && !none);
+    ended = gb_cli_sink_close(cli, &sink, r == 0 && !none);
     free(prefix);
     if (none)
         return gb_cli_none_matches(cli, given);
     if (r < 0)
-        return failed(cli, path);
+        return gb_cli_sink_failed(cli, path);
     gb_cli_times_put(cli);
     if (ended == 0 && cli->options.json)
         return gb_cli_show(cli, json_pack("{s:s, s:I}", "file", path, "bytes", (json_int_t)bytes), NULL, 0);
@@ -395,23 +389,36 @@ static int check_idle_get(const struct gb_cli *cli, const char *path, bool many)
     return 0;
 }
 
-/* The file that is meant; malloc'd. In a folder it is called as the buffer is. */
-static char *path_for(const struct gb_cli *cli, const char *name, const char *given) {
-    const char *slash = strrchr(name, '/');
-    char *path = gb_cli_host_path(cli, given);
-    char *whole = NULL;
-    struct stat info;
-    bool ends;
+/* Whether it stands for a file in it, or for the files of a model. */
+static bool is_into(const char *path) {
+    return path && path[0] != '\0' && strcmp(path, "-") != 0 && (gb_cli_ends_in(path, "/") || gb_cli_is_folder(path));
+}
 
-    if (!path || path[0] == '\0' || strcmp(path, "-") == 0)
-        return path;
-    ends = gb_cli_ends_in(path, "/");
-    if (!ends && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
-        return path;
-    if (asprintf(&whole, "%s%s%s", path, ends ? "" : "/", slash ? slash + 1 : name) < 0)
-        whole = NULL;
+/* Into a folder: a file that is called as the buffer is, and ends as a table's does; or the files of a model. */
+static int get_into(struct gb_cli *cli, const struct gb_cli_name *name, const char *folder) {
+    bool part = cli->options.raw || cli->options.npy || cli->options.tensor || cli->options.slice ||
+                cli->options.given[GB_CLI_ID_offset] || cli->options.given[GB_CLI_ID_bytes];
+    char file[GPUBUF_NAME_SIZE + sizeof TABLE_ENDING];
+    char target[GB_CLI_PATH];
+    json_t *buffer = NULL;
+    bool table;
+    char *path;
+    int r;
+
+    if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers/{}", name->session, name->name) == 0)
+        buffer = gb_cli_request(cli, "GET", target, NULL);
+    if (!buffer && cli->error.code == GPUBUF_BUFFER_NOT_FOUND && gb_cli_is_model(cli, name))
+        return gb_cli_get_model(cli, name, folder);
+    if (!buffer)
+        return gb_cli_failed(cli);
+    table = strcmp(gb_cli_text(buffer, "dtype"), "tensors") == 0;
+    json_decref(buffer);
+    snprintf(file, sizeof(file), "%s%s", name->name,
+             table && !part && !gb_cli_ends_in(name->name, TABLE_ENDING) ? TABLE_ENDING : "");
+    path = gb_cli_path_in(folder, file);
+    r = path ? get_buffer(cli, name, path) : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     free(path);
-    return whole;
+    return r;
 }
 
 /* given: - or NULL is standard output. A file appears when all of it is there. */
@@ -424,7 +431,7 @@ static int get_file(struct gb_cli *cli, const char *name, const char *given) {
     if (r != 0)
         return r;
     if (given)
-        path = path_for(cli, name, strncmp(given, "file:", 5) == 0 ? given + 5 : given);
+        path = gb_cli_host_path(cli, strncmp(given, "file:", 5) == 0 ? given + 5 : given);
     if (given && !path)
         return gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     many = path && gb_cli_ends_in(path, ".safetensors") && strpbrk(name, "*?[,");
@@ -435,7 +442,7 @@ static int get_file(struct gb_cli *cli, const char *name, const char *given) {
     else if (gb_cli_one_name(cli, name, &source) < 0)
         r = gb_cli_failed(cli);
     else
-        r = get_buffer(cli, &source, path);
+        r = is_into(path) ? get_into(cli, &source, path) : get_buffer(cli, &source, path);
     free(path);
     return r;
 }

@@ -14,6 +14,7 @@
 #include "base/encoding.h"
 #include "cli/cli.h"
 #include "cli/transfer/files.h"
+#include "cli/transfer/models.h"
 
 #define PEEK 16                   /* bytes that tell what comes */
 #define FRONT_BYTES (1024 * 1024) /* of a pipe that are read before it is sent */
@@ -237,7 +238,9 @@ static int source_open(struct gb_cli *cli, const char *path, bool knows_length, 
     if (source.fd < 0 || fstat(source.fd, &info) < 0)
         r = gb_cli_refused(cli, GB_CLI_FAILED, "%s cannot be read: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))
-        r = gb_cli_refused(cli, GB_CLI_USAGE, "%s is a folder; name a file", path);
+        r = gb_cli_refused(cli, GB_CLI_USAGE,
+                           "%s is a folder; name a file, or the model that it has a name: gpubuf put %s NAME", path,
+                           path);
     if (r == 0 && S_ISREG(info.st_mode))
         at = lseek(source.fd, 0, SEEK_CUR);
     if (r == 0 && S_ISREG(info.st_mode) && ends_at(source.fd, at, info.st_size)) {
@@ -568,6 +571,18 @@ bool gb_cli_ends_in(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+char *gb_cli_path_in(const char *folder, const char *file) {
+    char *path;
+
+    return asprintf(&path, "%s%s%s", folder, gb_cli_ends_in(folder, "/") ? "" : "/", file) < 0 ? NULL : path;
+}
+
+bool gb_cli_is_folder(const char *path) {
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 bool gb_cli_is_file(const char *text) {
     return strcmp(text, "-") == 0 || text[0] == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0 ||
            strncmp(text, "file:", 5) == 0;
@@ -618,7 +633,7 @@ static uint64_t expected_bytes(const struct gb_cli_options *o) {
     return bytes;
 }
 
-static void put_params(const struct gb_cli_options *o, struct gpubuf_put_params *ret) {
+void gb_cli_put_params(const struct gb_cli_options *o, struct gpubuf_put_params *ret) {
     ret->format = o->raw ? "raw" : NULL;
     ret->dtype = o->dtype;
     ret->shape = o->shape;
@@ -664,19 +679,21 @@ static void warn(const struct gb_cli *cli, const struct gb_cli_name *name, json_
     fputc('\n', stderr);
 }
 
-/* warned: of what the file is. */
-static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name, bool warned) {
+/* warned: of what the file is. pack: a file of one tensor becomes a table, too. */
+static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name, bool warned,
+                      bool pack) {
     struct gpubuf_put_params params = {0};
     struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
     json_t *buffer = NULL;
     int r;
 
-    put_params(&cli->options, &params);
+    gb_cli_put_params(&cli->options, &params);
+    params.pack = pack;
     params.progress = moved;
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
-    if (resumes(cli, source)) {
+    if (resumes(cli, source) && !pack) {
         buffer = put_resumable(cli, source, name, &params, &moving.progress);
         r = buffer ? 0 : -1;
     } else {
@@ -809,11 +826,31 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     if (r == 0) {
         bool warned = warn_archive(cli, &source, path);
 
-        r = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned);
+        r = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned, false);
         source_close(&source);
     }
     free(path);
     return r;
+}
+
+int gb_cli_put_table(struct gb_cli *cli, const char *path, const struct gb_cli_name *name) {
+    struct gb_cli_source source;
+    int r = source_open(cli, path, false, GPUBUF_UNKNOWN, &source);
+
+    if (r != 0)
+        return r;
+    r = put_buffer(cli, &source, name, true, true);
+    source_close(&source);
+    return r;
+}
+
+/* Whether a folder is given, in which a model may be. */
+static bool is_model(const struct gb_cli *cli, const char *given) {
+    char *path = gb_cli_host_path(cli, path_in(given));
+    bool is = path && gb_cli_is_folder(path);
+
+    free(path);
+    return is;
 }
 
 /* "SESSION/", into which files go by their own names. */
@@ -921,6 +958,8 @@ int gb_cli_run_put(struct gb_cli *cli, int argc, char **argv) {
                               "%s is a file here, and as the second word it would be the buffer's name: with a "
                               "session behind them both are uploaded, \"gpubuf put %s %s %s/\"",
                               argv[1], argv[0], argv[1], cli->session);
+    if (named && is_model(cli, argv[0]))
+        return gb_cli_put_model(cli, path_in(argv[0]), argv[1]);
     if (argc == 1 || named)
         return gb_cli_put_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
     return put_several(cli, argc, argv);

@@ -1,0 +1,49 @@
+/* Models in several files: each file is a table, NAME.00001 and so on, and the buffer NAME.index has a document that
+ * names them. */
+#ifndef GB_CLI_MODELS_H
+#define GB_CLI_MODELS_H
+
+#include "cli/cli.h"
+
+#define GB_CLI_MODEL_MARK "gpubuf_model" /* of the document, with the version of its form */
+#define GB_CLI_MODEL_FORM 1
+#define GB_CLI_MODEL_DIGITS 5 /* of the number of a shard in its name */
+
+/* put DIR NAME: the model that a folder has. The exit status. */
+int gb_cli_put_model(struct gb_cli *cli, const char *given, const char *name);
+
+/* The document that the buffer NAME.index has, checked. NULL with cli->error set: BUFFER_NOT_FOUND where there is none.
+ * ret_etag may be NULL. The caller's. */
+json_t *gb_cli_model_read(struct gb_cli *cli, const struct gb_cli_name *name, char ret_etag[GPUBUF_ETAG_SIZE]);
+
+/* get NAME DIR of such a model. The exit status. */
+int gb_cli_get_model(struct gb_cli *cli, const struct gb_cli_name *name, const char *folder);
+
+/* After a buffer was not found: whether its name is that of a model. cli->error stays. */
+bool gb_cli_is_model(struct gb_cli *cli, const struct gb_cli_name *name);
+
+/* The tensors of a buffer, and those of a model's shards, each with its "buffer". prefix NULL: all. NULL with
+ * cli->error set. The caller's. */
+json_t *gb_cli_tensors(struct gb_cli *cli, const struct gb_cli_name *name, const char *prefix);
+json_t *gb_cli_model_tensors(struct gb_cli *cli, const struct gb_cli_name *name, const char *prefix);
+
+/* Deletes a model: its index first, so that no reader finds half of it. The exit status. */
+int gb_cli_rm_model(struct gb_cli *cli, const struct gb_cli_name *name);
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+/* Whether a path stays in the folder that it is relative to. */
+bool gb_cli_model_holds(const char *path);
+
+/* The version that a shard of the model is of, by the name of its buffer: 1 of "m.00001", 2 of "m.00001.v2"; 0: it is
+ * none. */
+uint64_t gb_cli_model_version(const char *buffer, const char *name);
+
+/* "m.index". -1 with cli->error: BUFFER_NOT_FOUND where no buffer can be called so. */
+int gb_cli_model_index(struct gb_cli *cli, const struct gb_cli_name *name, struct gb_cli_name *ret);
+
+/* Deletes the shards that a document names, as far as they are called as the model's own: a document may name those of
+ * another. Who maps them keeps them. Returns how many stay; cli->error says why the last does. document may be NULL. */
+size_t gb_cli_model_drop(struct gb_cli *cli, const struct gb_cli_name *name, json_t *document);
+
+#endif
