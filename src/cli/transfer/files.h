@@ -10,9 +10,6 @@ bool gb_cli_is_file(const char *text);
 /* Uploads; path - is standard input, name NULL takes the name from the path. Exit statuses. */
 int gb_cli_put_file(struct gb_cli *cli, const char *path, const char *name);
 
-/* Uploads a safetensors file as a table, also one of a single tensor. The exit status. */
-int gb_cli_put_table(struct gb_cli *cli, const char *path, const struct gb_cli_name *name);
-
 /* What the options say of an upload. */
 void gb_cli_put_params(const struct gb_cli_options *options, struct gpubuf_put_params *ret);
 

@@ -1,7 +1,7 @@
-/* Models in several files, in the daemon: the document that names their shards, get NAME DIR, and what ls and rm do with
- * them. Whoever goes by the document finds a whole model, the old or the new: the shards of a new version have names of
- * their own, which never come back, so that what an old document names is there or is not found. doc/models.md
- * describes the document. */
+/* Models in several files, in the daemon: the document that names their shards, get NAME DIR, and what ls and rm do
+ * with them. The shards of a new version have names of their own, which never come back: what an old document names is
+ * there or is not found, and is never another version's, so that readers have a whole model, the old or the new.
+ * doc/models.md describes the document. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -254,7 +254,7 @@ static int get_files(struct reading *reading, bool *ret_gone) {
     return end_files(reading, r);
 }
 
-/* Reads the document again after a shard was not found. False: it is the same, or there is none; cli->error is that of
+/* Reads the document again after a shard was not found. False: it is the same, or it is gone; cli->error is that of
  * the shard. */
 static bool is_replaced(struct gb_cli *cli, const struct gb_cli_name *name, json_t **document) {
     struct gpubuf_error told = cli->error;

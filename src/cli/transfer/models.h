@@ -12,8 +12,8 @@
 /* put DIR NAME: the model that a folder has. The exit status. */
 int gb_cli_put_model(struct gb_cli *cli, const char *given, const char *name);
 
-/* The document that the buffer NAME.index has, checked. NULL with cli->error set: BUFFER_NOT_FOUND where there is none.
- * ret_etag may be NULL. The caller's. */
+/* The document, checked, of the buffer NAME.index. NULL with cli->error set: BUFFER_NOT_FOUND where no model is called
+ * so. ret_etag may be NULL. The caller's. */
 json_t *gb_cli_model_read(struct gb_cli *cli, const struct gb_cli_name *name, char ret_etag[GPUBUF_ETAG_SIZE]);
 
 /* get NAME DIR of such a model. The exit status. */

@@ -564,30 +564,6 @@ static json_t *put_resumable(struct gb_cli *cli, const struct gb_cli_source *sou
 
 /* --- put ---------------------------------------------------------------------------------------------------------- */
 
-bool gb_cli_ends_in(const char *text, const char *end) {
-    size_t n = strlen(text);
-    size_t m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-char *gb_cli_path_in(const char *folder, const char *file) {
-    char *path;
-
-    return asprintf(&path, "%s%s%s", folder, gb_cli_ends_in(folder, "/") ? "" : "/", file) < 0 ? NULL : path;
-}
-
-bool gb_cli_is_folder(const char *path) {
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-bool gb_cli_is_file(const char *text) {
-    return strcmp(text, "-") == 0 || text[0] == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0 ||
-           strncmp(text, "file:", 5) == 0;
-}
-
 /* The file's name without folder and ending. */
 static int name_from(struct gb_cli *cli, const char *path, struct gb_cli_name *ret) {
     const char *slash = strrchr(path, '/');
@@ -633,28 +609,6 @@ static uint64_t expected_bytes(const struct gb_cli_options *o) {
     return bytes;
 }
 
-void gb_cli_put_params(const struct gb_cli_options *o, struct gpubuf_put_params *ret) {
-    ret->format = o->raw ? "raw" : NULL;
-    ret->dtype = o->dtype;
-    ret->shape = o->shape;
-    ret->stream = o->stream;
-    ret->kind = o->kind;
-    ret->pool = o->pool;
-    ret->device = o->device;
-    ret->side = o->side;
-    ret->durability = o->durability;
-    ret->spill = o->spill;
-    ret->mirrored = o->mirrored;
-    ret->in_place = o->in_place;
-    ret->slice = o->slice;
-    ret->tensor = o->tensor;
-    if (o->given[GB_CLI_ID_max_bytes] && o->max_bytes <= INT64_MAX)
-        ret->max_bytes = gpubuf_some(o->max_bytes);
-    ret->connections = (uint32_t)o->connections;
-    if (o->given[GB_CLI_ID_offset])
-        ret->offset = gpubuf_some(o->offset);
-}
-
 /* An upload has none: they are set once the buffer is there. */
 static int set_labels(struct gb_cli *cli, const struct gb_cli_name *name) {
     json_t *body = json_object();
@@ -679,9 +633,8 @@ static void warn(const struct gb_cli *cli, const struct gb_cli_name *name, json_
     fputc('\n', stderr);
 }
 
-/* warned: of what the file is. pack: a file of one tensor becomes a table, too. */
-static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name, bool warned,
-                      bool pack) {
+/* warned: of what the file is. */
+static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name, bool warned) {
     struct gpubuf_put_params params = {0};
     struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
@@ -689,11 +642,10 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     int r;
 
     gb_cli_put_params(&cli->options, &params);
-    params.pack = pack;
     params.progress = moved;
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
-    if (resumes(cli, source) && !pack) {
+    if (resumes(cli, source)) {
         buffer = put_resumable(cli, source, name, &params, &moving.progress);
         r = buffer ? 0 : -1;
     } else {
@@ -826,21 +778,10 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     if (r == 0) {
         bool warned = warn_archive(cli, &source, path);
 
-        r = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned, false);
+        r = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned);
         source_close(&source);
     }
     free(path);
-    return r;
-}
-
-int gb_cli_put_table(struct gb_cli *cli, const char *path, const struct gb_cli_name *name) {
-    struct gb_cli_source source;
-    int r = source_open(cli, path, false, GPUBUF_UNKNOWN, &source);
-
-    if (r != 0)
-        return r;
-    r = put_buffer(cli, &source, name, true, true);
-    source_close(&source);
     return r;
 }
 

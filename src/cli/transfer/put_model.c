@@ -39,7 +39,7 @@ struct model {
     struct gb_cli *cli;
     const char *folder;
     const struct gb_cli_name *name;
-    char *index;       /* the file of the index as it is; NULL: there is none */
+    char *index;       /* the file of the index as it is; NULL: the folder has none */
     json_t *root;      /* the same as JSON */
     json_t *places;    /* the file of each tensor, by what the files say */
     struct shard *all; /* in the order of the names of their files */
@@ -451,22 +451,20 @@ static json_t *take_answer(struct model *model, const char *buffer) {
     return NULL;
 }
 
-static int put_shard(struct model *model, size_t i) {
+/* if_none_match: as the library takes it. */
+static int put_file(struct model *model, struct shard *shard, const char *label, const char *if_none_match) {
     struct gb_cli *cli = model->cli;
-    struct shard *shard = &model->all[i];
     struct gpubuf_put_params params = {0};
     struct gb_cli_progress progress;
-    char label[GPUBUF_NAME_SIZE + 48];
     json_t *answer;
     int r;
 
     gb_cli_put_params(&cli->options, &params);
     params.format = "safetensors";
     params.pack = true;
-    params.how.if_none_match = "*";
+    params.how.if_none_match = if_none_match;
     params.progress = gb_cli_moved;
     params.progress_arg = &progress;
-    snprintf(label, sizeof(label), "%s (%zu of %zu)", shard->buffer, i + 1, model->count);
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), label);
     shard->made = true;
     do
@@ -522,11 +520,14 @@ static void withdraw(struct model *model, gpubuf_client *client) {
 
 static int put_shards(struct model *model) {
     struct gb_cli *cli = model->cli;
+    char label[GPUBUF_NAME_SIZE + 48];
     int r = 0;
     size_t i;
 
-    for (i = 0; i < model->count && r == 0; i++)
-        r = put_shard(model, i);
+    for (i = 0; i < model->count && r == 0; i++) {
+        snprintf(label, sizeof(label), "%s (%zu of %zu)", model->all[i].buffer, i + 1, model->count);
+        r = put_file(model, &model->all[i], label, "*");
+    }
     if (r == 0)
         return GB_CLI_DONE;
     cli->about = model->all[i - 1].file;
@@ -678,25 +679,25 @@ static int put_several(struct model *model) {
     return show_model(model);
 }
 
-/* The model of one file: a buffer. */
+/* The model of one file: a buffer, which is replaced as any is. */
 static int put_one(struct model *model) {
-    char *path = gb_cli_path_in(model->folder, model->all[0].file);
-    json_t *document = gb_cli_model_read(model->cli, model->name, NULL);
+    struct gb_cli *cli = model->cli;
     const char *name = model->name->name;
-    int r;
+    struct shard *shard = &model->all[0];
+    json_t *document = gb_cli_model_read(cli, model->name, NULL);
+    size_t files = json_array_size(json_object_get(document, "shards"));
 
-    if (!path)
-        r = no_memory(model->cli);
-    else if (document)
-        r = gb_cli_refused(model->cli, GB_CLI_FAILED,
-                           "\"%s\" is a model of %zu files, and this one of a single file would be a buffer beside it: "
-                           "\"gpubuf rm %s\" makes room for the name; " UNTOUCHED,
-                           name, json_array_size(json_object_get(document, "shards")), name);
-    else
-        r = gb_cli_put_table(model->cli, path, model->name);
     json_decref(document);
-    free(path);
-    return r;
+    if (document)
+        return gb_cli_refused(cli, GB_CLI_FAILED,
+                              "\"%s\" is a model of %zu files, and this one of a single file would be a buffer beside "
+                              "it: \"gpubuf rm %s\" makes room for the name; " UNTOUCHED,
+                              name, files, name);
+    snprintf(shard->buffer, sizeof(shard->buffer), "%s", name);
+    if (put_file(model, shard, name, NULL) == 0)
+        return gb_cli_show_buffer(cli, json_incref(json_array_get(model->answers, 0)));
+    cli->about = name;
+    return gb_cli_failed(cli);
 }
 
 int gb_cli_put_model(struct gb_cli *cli, const char *given, const char *text) {
