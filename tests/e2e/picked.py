@@ -17,16 +17,21 @@ OF_MEMORY = {"test_" + name for name in """
     python_cuda python_gpu python_map python_shared ranges repeat resumable room safetensors selftest share
     share_gpu share_pool slice_faults slice_writes slices statements streams tables tensors tensors_back transfer
     upload_digest uploads""".split()}
+    adopt adopt_gpu batch big broken cli_data cli_map cli_models copy devices durable_oracle encodings export fault
+    hold host_tier integrity kinds machine mirror order order_programs pool_edge poolless pools pools_current pull
+    python_cuda python_gpu python_map python_shared ranges repeat resumable room safetensors selftest share share_gpu
+    share_pool slice_faults slice_writes slices statements streams tables tensors tensors_back transfer upload_digest
+    uploads""".split()}
 
 # The files that show no route, command, option or error that no other file shows, and take long: kills and cuts at
 # random, crowds of clients, what other programs make of the interface.
 REST = {"test_" + name for name in """
     access_log adopt_kill backup_recipes bounds broken documents durable_faults durable_files durable_kill
-    durable_load durable_power durable_writes fleet_checker fleet_clocks fleet_cuts fleet_move_keys fleet_move_requests
-    fleet_nodes fleet_pull_replica fleet_quorum fleet_restore fleet_stop fleet_ways fsck generated_client hostile
-    page_actions page_address page_durable page_live page_look page_pictures page_rates proxy_files pull python_package
-    remedies repeat reuse room schema share_gpu share_kill soak stop suites tls_crowd tls_suites tokens tokens_file
-    unknown_length unread""".split()}
+    durable_load durable_power durable_writes fleet_checker fleet_clocks fleet_cuts fleet_move_keys
+    fleet_move_requests fleet_nodes fleet_pull_replica fleet_quorum fleet_restore fleet_stop fleet_ways fsck
+    generated_client hostile page_actions page_address page_durable page_live page_look page_pictures page_rates
+    proxy_files pull python_package remedies repeat reuse room schema share_gpu share_kill soak stop suites
+    tls_crowd tls_suites tokens tokens_file unknown_length unread""".split()}
 
 # What make quick runs: one test for each large part, none of which takes long.
 QUICK = {tuple(name.split("/")) for name in """

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,6 +25,9 @@
 #define LFS "version https://git-lfs"
 #define SHARDS_MAX 99999 /* five digits */
 #define HASTE_S 2        /* for each shard of an upload that is given up */
+#define LATE_MS 100      /* between two looks at a shard that may still come */
+#define LATE_TIMES 10
+#define UNSEEN_BYTES (512u << 20) /* that may be sent between two calls for the progress */
 #define UNTOUCHED "nothing was uploaded"
 
 struct shard {
@@ -33,6 +37,7 @@ struct shard {
     size_t tensors;
     char buffer[GPUBUF_NAME_SIZE];
     bool made; /* it may be in the daemon, from this upload */
+    bool late; /* its last bytes may have been sent, and no answer came: it may still come there */
 };
 
 struct model {
@@ -474,6 +479,7 @@ static int put_file(struct model *model, struct shard *shard, const char *label,
     gb_cli_progress_end(&progress, r == 0);
     if (r < 0) {
         shard->made = cli->error.code != GPUBUF_PRECONDITION_FAILED; /* that is another's */
+        shard->late = cli->error.status == 0 && progress.done + UNSEEN_BYTES >= shard->bytes;
         return -1;
     }
     gb_cli_times_put(cli);
@@ -495,24 +501,33 @@ static gpubuf_client *hasty(struct gb_cli *cli) {
     return client;
 }
 
+/* Deletes a shard; one that is not there is waited for if it may still come. */
+static bool withdraw_shard(struct model *model, gpubuf_client *client, const struct shard *shard) {
+    struct gpubuf_error why;
+    char target[GB_CLI_PATH];
+    int times = 0;
+
+    if (!client || gb_cli_target(model->cli, target, BUFFER, model->name->session, shard->buffer) < 0)
+        return false;
+    while (gpubuf_request(client, "DELETE", target, NULL, NULL, 0, &why) < 0) {
+        if (why.code != GPUBUF_BUFFER_NOT_FOUND || !shard->late || times++ == LATE_TIMES)
+            return why.code == GPUBUF_BUFFER_NOT_FOUND;
+        poll(NULL, 0, LATE_MS);
+    }
+    return true;
+}
+
 /* What of this upload is in the daemon goes again. */
 static void withdraw(struct model *model, gpubuf_client *client) {
-    struct gpubuf_error why = {.detail = ""};
     const char *left = NULL;
-    char target[GB_CLI_PATH];
     size_t i;
 
-    for (i = 0; i < model->count; i++) {
-        const struct shard *shard = &model->all[i];
-
-        if (shard->made && gb_cli_target(model->cli, target, BUFFER, model->name->session, shard->buffer) == 0 &&
-            (!client || (gpubuf_request(client, "DELETE", target, NULL, NULL, 0, &why) < 0 &&
-                         why.code != GPUBUF_BUFFER_NOT_FOUND)))
-            left = left ? left : shard->buffer;
-    }
+    for (i = 0; i < model->count; i++)
+        if (model->all[i].made && !withdraw_shard(model, client, &model->all[i]))
+            left = left ? left : model->all[i].buffer;
     if (left)
-        fprintf(stderr, "gpubuf: %s may be left of this upload, which is of no model: \"gpubuf rm\" deletes it%s%s\n",
-                left, why.detail[0] != '\0' ? "; " : "", why.detail);
+        fprintf(stderr, "gpubuf: %s may be left of this upload, which is of no model: \"gpubuf rm\" deletes it\n",
+                left);
     else
         fprintf(stderr, "gpubuf: no part of the model was left in the daemon%s\n",
                 model->published ? ", and the one before is unchanged" : "");
@@ -608,8 +623,11 @@ static int publish(struct model *model, bool *ret_known) {
     else if (gb_cli_model_index(cli, model->name, &index) == 0)
         r = put_index(model, &index, text);
     if (r < 0 && text) {
+        int times = cli->error.status == 0 ? LATE_TIMES : 0; /* without an answer it may still come there */
+
         client = hasty(cli);
-        has = has_text(model, client, &index, text);
+        while ((has = has_text(model, client, &index, text)) == 0 && times-- > 0)
+            poll(NULL, 0, LATE_MS);
         gpubuf_close(client);
     }
     free(text);
