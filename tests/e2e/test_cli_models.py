@@ -110,8 +110,10 @@ def test_files_in_folders_and_links(cli, s, tmp_path):
 
 
 def test_names_of_every_length_and_an_index_with_all_letters(cli, s, tmp_path):
-    at = write(tmp_path / "M", {shard(1, 2): {"häßlich/\"q\"\\ \U0001f600": np.ones(2, "uint8")}, shard(2, 2): arrays(1)})
-    (at / INDEX).write_bytes((at / INDEX).read_bytes().replace(b'"metadata"', b'\r\n\t"\\u00e4"  : "\xc3\xa4" ,"metadata"'))
+    strange = {"häßlich/\"q\"\\ \U0001f600": np.ones(2, "uint8")}
+    at = write(tmp_path / "M", {shard(1, 2): strange, shard(2, 2): arrays(1)})
+    index = (at / INDEX).read_bytes()
+    (at / INDEX).write_bytes(index.replace(b'"metadata"', b'\r\n\t"\\u00e4"  : "\xc3\xa4" ,"metadata"'))
     name = "n" * (128 - len(".00001"))
     cli("put", at, name).expect()
     cli("get", name, f"{tmp_path}/out/").expect()
@@ -257,7 +259,7 @@ def test_who_maps_the_former_version_keeps_it(daemon, s, folder, tmp_path):
 
 
 def test_two_uploads_at_a_time(cli, s, folder, watched, tmp_path):
-    """The second is told by the first shard, or by the index."""
+    """A shard of the other has the name, or its index came first."""
     other = model(tmp_path / "Other", seed=2, of=2)
     watched.before["PUT m.00002"] = lambda: s.put("m.00002", payload(3)) and None
     said = watched.cli("put", folder, "m").expect(FAILED).err
