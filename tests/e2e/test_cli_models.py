@@ -494,6 +494,9 @@ def test_which_file_is_meant(cli, s, tmp_path):
     assert f"gpubuf put {tmp_path}/M/a.safetensors NAME" in err and names(s) == []
 
 
+SMALL = b'{"gpubuf_model":1,"version":%d,"shards":[{"buffer":"%s","file":"%s"}],"index":{"file":"%s","text":""}}'
+
+
 def test_names_that_are_taken(cli, s, folder, tmp_path):
     one = write(tmp_path / "One", {"model.safetensors": arrays(1)}, index=False)
     s.put("m", payload(3))
@@ -501,10 +504,14 @@ def test_names_that_are_taken(cli, s, folder, tmp_path):
     assert "\"m\" is a buffer, and this model would be 3 others beside it: \"gpubuf rm m\"" in err and NOTHING in err
     cli("rm", "m").expect()
     for wrong in (b"{}", b"no JSON", b'{"gpubuf_model":1,"shards":[]}',
-                  b'{"gpubuf_model":1,"shards":[{"buffer":"m.00001","file":"../x"}],"index":{"file":"i","text":""}}'):
+                  SMALL % (0, b"m.00001", b"x", b"i"), SMALL % (10**10, b"m.00001", b"x", b"i"),
+                  SMALL % (1, b"../m.00001", b"x", b"i"), SMALL % (1, b"m.00001", b"../x", b"i"),
+                  SMALL % (1, b"m.00001", b"/x", b"i"), SMALL % (1, b"m.00001", b"x", b"../i")):
         s.put("m.index", wrong, "?format=raw")
         assert "the buffer \"m.index\" is not the index of a model" in cli("put", folder, "m").expect(FAILED).err
         assert cli("get", "m", f"{tmp_path}/out/").status == NOT_FOUND and not (tmp_path / "out").exists()
+    s.put("m.index", SMALL % (1, b"m.00001", b"x", b"i"), "?format=raw")
+    assert "m.00001" in cli("get", "m", f"{tmp_path}/out/").expect(NOT_FOUND).err  # that one is right
     s.put("m.index", b'{"gpubuf_model":2}', "?format=raw")
     assert "by a newer gpubuf" in cli("put", folder, "m").expect(FAILED).err
     assert names(s) == ["m.index"]

@@ -47,7 +47,7 @@ uint64_t gb_cli_model_version(const char *buffer, const char *name) {
     if (at[0] != '.' || at[1] != 'v' || at[2] < '1' || at[2] > '9')
         return 0;
     version = strtoull(at + 2, &end, 10);
-    return *end == '\0' && version < INT64_MAX ? version : 0;
+    return *end == '\0' && version <= GB_CLI_MODEL_VERSIONS ? version : 0;
 }
 
 int gb_cli_model_index(struct gb_cli *cli, const struct gb_cli_name *name, struct gb_cli_name *ret) {
@@ -61,13 +61,14 @@ int gb_cli_model_index(struct gb_cli *cli, const struct gb_cli_name *name, struc
 
 /* The names that it has go into paths here and into requests. */
 static bool is_document(json_t *document) {
+    json_int_t version = json_integer_value(json_object_get(document, "version"));
     json_t *shards = json_object_get(document, "shards");
     json_t *shard;
     size_t i;
 
-    if (json_integer_value(json_object_get(document, GB_CLI_MODEL_MARK)) != GB_CLI_MODEL_FORM ||
-        json_array_size(shards) == 0 || !json_is_string(gb_cli_at(document, "index.text")) ||
-        !gb_cli_model_holds(gb_cli_text(document, "index.file")))
+    if (json_integer_value(json_object_get(document, GB_CLI_MODEL_MARK)) != GB_CLI_MODEL_FORM || version < 1 ||
+        version > GB_CLI_MODEL_VERSIONS || json_array_size(shards) == 0 ||
+        !json_is_string(gb_cli_at(document, "index.text")) || !gb_cli_model_holds(gb_cli_text(document, "index.file")))
         return false;
     json_array_foreach(shards, i, shard) {
         if (!gb_cli_is_name(gb_cli_text(shard, "buffer")) || !gb_cli_model_holds(gb_cli_text(shard, "file")))

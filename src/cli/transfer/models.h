@@ -7,6 +7,7 @@
 
 #define GB_CLI_MODEL_MARK "gpubuf_model" /* of the document, with the version of its form */
 #define GB_CLI_MODEL_FORM 1
+#define GB_CLI_MODEL_VERSIONS 1000000000
 #define GB_CLI_MODEL_DIGITS 5 /* of the number of a shard in its name */
 
 /* put DIR NAME: the model that a folder has. The exit status. */

@@ -377,7 +377,7 @@ static void take_names(struct model *model, json_t *items) {
     json_t *item;
     size_t i;
 
-    model->version = json_is_integer(published) ? (uint64_t)json_integer_value(published) : 0;
+    model->version = (uint64_t)json_integer_value(published);
     json_array_foreach(items, i, item) {
         const char *buffer = gb_cli_text(item, "name");
         uint64_t version = gb_cli_model_version(buffer, model->name->name);
