@@ -229,6 +229,40 @@ START_TEST(files) {
 }
 END_TEST
 
+/* A buffer in its own form: a table as its file, any other as its bytes. */
+START_TEST(own_form) {
+    struct gpubuf_get_params own = {.format = "own"};
+    struct gpubuf_get_params one = {.format = "safetensors"};
+    struct gpubuf_put_params raw = {.dtype = "int16", .shape = "2,3"};
+    struct gpubuf_put_params pack = {.pack = true};
+    struct gpubuf_buffer rec;
+    struct gpubuf_got file;
+    struct gpubuf_got got;
+    unsigned char *sent;
+
+    client_ok(&f, gpubuf_put(f.client, "default", "x", gpubuf_from_memory("abcdefghijkl", 12), &raw, NULL, &f.err));
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), &own, &got, &f.err));
+    ck_assert_uint_eq(got.bytes, 12);
+    client_ok(&f, gpubuf_get(f.client, "default", "x", gpubuf_to_memory(back, BYTES), &one, &file, &f.err));
+    sent = malloc(file.bytes);
+    memcpy(sent, back, file.bytes);
+    client_ok(&f, gpubuf_put(f.client, "default", "m", gpubuf_from_memory(sent, file.bytes), &pack, &rec, &f.err));
+    ck_assert_str_eq(rec.dtype, "tensors");
+    for (own.connections = 0; own.connections < 3; own.connections += 2) {
+        own.part_bytes = 16;
+        client_ok(&f, gpubuf_get(f.client, "default", "m", gpubuf_to_memory(back, BYTES), &own, &got, &f.err));
+        ck_assert_uint_eq(got.bytes, file.bytes);
+        ck_assert_int_eq(memcmp(back, sent, file.bytes), 0);
+    }
+    client_ok(&f, gpubuf_get(f.client, "default", "m", gpubuf_to_memory(back, BYTES), NULL, &got, &f.err));
+    ck_assert_uint_eq(got.bytes, rec.bytes);
+    own.check = true;
+    client_fails(&f, gpubuf_get(f.client, "default", "m", gpubuf_to_memory(back, BYTES), &own, &got, &f.err),
+                 GPUBUF_BAD_ARGUMENT);
+    free(sent);
+}
+END_TEST
+
 /* --- many at once ------------------------------------------------------------------------------------------------- */
 
 START_TEST(tensors) {
@@ -263,6 +297,7 @@ int main(void) {
     tcase_add_test(tcase, cuts);
     tcase_add_test(tcase, conditions);
     tcase_add_test(tcase, files);
+    tcase_add_test(tcase, own_form);
     tcase_add_test(tcase, tensors);
     suite_add_tcase(suite, tcase);
     return gb_test_run(suite);
