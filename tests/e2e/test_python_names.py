@@ -120,16 +120,16 @@ def test_pickled(c):
 def test_what_is_of_this_process_is_not_pickled(daemon, session):
     with client_of(daemon, session) as c:
         c.put("x", b"1", kind="shared")
-        with c.map("x") as m, c.adopt("y", c.shared_array(4)) as owned, c.feed() as feed:
+        with c.adopt("y", c.shared_array(4)) as owned, c.feed() as feed:
             fleet = gpubuf.Fleet("http://127.0.0.1:1")
-            for thing, said in ((m, "client.map"), (owned, "the name of the buffer"), (feed, "last_id"),
+            for thing, said in ((owned, "the name of the buffer"), (feed, "last_id"),
                                 (gpubuf.AsyncClient(c), "its client"), (c.pools, "the client that has it"),
                                 (fleet, "Fleet(urls)")):
                 for call in (pickle.dumps, copy.deepcopy, *(() if thing is c.pools else (copy.copy,))):
                     with pytest.raises(gpubuf.BadType, match="belongs to this process") as error:
                         call(thing)
                     assert said in str(error.value) and isinstance(error.value, TypeError)
-            assert m.alive and copy.copy(c.pools).list() == c.pools.list()
+            assert copy.copy(c.pools).list() == c.pools.list()
 
 
 def test_in_a_worker_that_is_spawned(c):

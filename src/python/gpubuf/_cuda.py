@@ -93,7 +93,7 @@ class Driver:
     """libcuda.so.1, or a test's replacement."""
 
     def __init__(self, library: Any) -> None:
-        self._library = library
+        self._library, self.pid = library, os.getpid()
         self.kept: Set[int] = set()  # devices whose context stays until the process ends
         self.pools: Shared[c_void_p] = Shared()
         self.pointers: Shared[int] = Shared()  # into those
@@ -351,7 +351,8 @@ _loading = threading.Lock()
 
 
 def load() -> Driver:
-    """The driver of this machine. Raises Unsupported without one."""
+    """The driver of this machine. Raises Unsupported without one, and in a process that was forked after CUDA's
+    start."""
     global _loaded
     with _loading:
         if _loaded is None:
@@ -361,4 +362,7 @@ def load() -> Driver:
                 raise Unsupported(
                     f"the buffer is in device memory and this process finds no CUDA driver: {e}") from None
             _loaded = Driver(library)
+        if _loaded.pid != os.getpid():
+            raise Unsupported("CUDA does not work in a process that was forked from one that uses it: start it by "
+                              "spawn, as by torch's DataLoader(multiprocessing_context=\"spawn\")")
         return _loaded

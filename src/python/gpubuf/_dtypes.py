@@ -23,6 +23,7 @@ SAFETENSORS: Dict[str, str] = {
     "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "complex64": "C64",
 }
 OF_SAFETENSORS = {word: dtype for dtype, word in SAFETENSORS.items()}
+TABLE = "tensors"  # of a buffer that holds many tensors, each with a dtype of its own
 # torch's second names. Those of numpy differ: numpy's float has eight bytes.
 OF_TORCH = {"half": "float16", "float": "float32", "double": "float64", "short": "int16", "int": "int32",
             "long": "int64", "cfloat": "complex64", "cdouble": "complex128"}
@@ -40,20 +41,21 @@ def width(dtype: str) -> int:
     raise BadType(f"there is no dtype {dtype!r}; there are {', '.join((*NUMPY, *OTHERS))}")
 
 
-def numpy_dtype(dtype: str) -> "np.dtype[Any]":
-    """numpy's or ml_dtypes' dtype of that name. Raises TypeError if the library that has it is not installed."""
+def numpy_dtype(dtype: str, instead: str = "take the bytes with raw=True") -> "np.dtype[Any]":
+    """numpy's or ml_dtypes' dtype of that name. Raises TypeError if the library that has it is not installed. instead:
+    what else the caller may do then."""
     width(dtype)
     if dtype in NUMPY:
         return np.dtype(dtype)
     try:
         library = importlib.import_module("ml_dtypes")
     except ImportError:
-        raise BadType(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or take the bytes with "
-                      "raw=True") from None
+        raise BadType(f"numpy has no {dtype}: install ml_dtypes (pip install ml_dtypes), or "
+                      f"{instead}") from None
     found = getattr(library, dtype, None)
     if found is None:
-        raise BadType(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or take the bytes "
-                      "with raw=True")
+        raise BadType(f"this ml_dtypes ({library.__version__}) has no {dtype}: install a newer one, or "
+                      f"{instead}")
     kind: "np.dtype[Any]" = np.dtype(found)
     return kind
 

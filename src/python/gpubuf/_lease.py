@@ -55,6 +55,7 @@ class Lease:
 
     def copy(self, path: str, body: Mapping[str, Any]) -> None:
         """Sends another request over the connection; the connection's own leases do not conflict with it."""
+        self._of_this_process()
         with self._lock:
             if self._wire is None:
                 raise BadArgument("the lease has ended")
@@ -73,6 +74,7 @@ class Lease:
     def look(self) -> Optional[Dict[str, Any]]:
         """The lease as the daemon has it now; None when it has ended."""
         path = f"/v1/leases/{self.document['lease']}"
+        self._of_this_process()
         with self._lock:
             if self._wire is None:
                 return None
@@ -92,6 +94,11 @@ class Lease:
         if status != 200 or not isinstance(answer, dict):
             raise error_of(status, answer if isinstance(answer, dict) else {})
         return answer
+
+    def _of_this_process(self) -> None:
+        """Two processes that used one connection would take each other's answers."""
+        if self._pid != os.getpid():
+            raise BadArgument("the lease belongs to the process that this one was forked from: map here (client.map)")
 
     def take_fd(self) -> int:
         """The next descriptor; the caller owns it."""

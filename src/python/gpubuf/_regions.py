@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import math
 import mmap
 import os
@@ -12,7 +13,7 @@ from typing import Any, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _cuda, _dlpack
-from ._dtypes import width
+from ._dtypes import TABLE, width
 from ._lease import Lease
 from .errors import BrokenAnswer, Error
 
@@ -24,8 +25,29 @@ def _over(lease: Lease, wait: bool) -> None:
         lease.close()
 
 
+NORESERVE = 0x4000  # MAP_NORESERVE, which mmap of older Pythons lacks
+
+
+def _pages(fd: int, size: int, writable: bool) -> Tuple[mmap.mmap, bool]:
+    """Maps the descriptor, and says whether a write through the mapping is harmless. For reading, pages are private
+    copies once they are written: torch has no read-only tensors, and a write into read-only pages is SIGSEGV. A limit
+    of the process or a system without overcommit may refuse such pages; then they are read-only."""
+    both = mmap.PROT_READ | mmap.PROT_WRITE
+    if writable:
+        return mmap.mmap(fd, size, mmap.MAP_SHARED, both), True
+    try:
+        return mmap.mmap(fd, size, mmap.MAP_PRIVATE | NORESERVE, both), True
+    except OSError as e:
+        if e.errno != errno.ENOMEM:
+            raise
+    return mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ), False
+
+
 class HostRegion:
-    """A mapped memfd of the daemon. Views hold the mmap, which counts them."""
+    """A mapped memfd of the daemon. Views hold the mmap, which counts them.
+
+    view is read-only if the mapping is for reading; pages is the same memory for consumers that know no read-only
+    memory, and harmless says whether these may write."""
 
     device = (_dlpack.CPU, 0)
 
@@ -33,15 +55,17 @@ class HostRegion:
         self._lease = lease
         self._map: Optional[mmap.mmap] = None
         self.view: Optional[memoryview] = memoryview(b"")
+        self.pages: Optional[memoryview] = self.view
+        self.harmless = True
         fd = lease.take_fd()
         try:
             if nbytes == 0:
                 return
             if offset < 0 or offset + nbytes > map_bytes:
                 raise BrokenAnswer(f"{nbytes} bytes at {offset} do not fit into a mapping of {map_bytes}")
-            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            self._map = mmap.mmap(fd, map_bytes, mmap.MAP_SHARED, access)
-            self.view = memoryview(self._map)[offset : offset + nbytes]
+            self._map, self.harmless = _pages(fd, map_bytes, writable)
+            self.pages = memoryview(self._map)[offset : offset + nbytes]
+            self.view = self.pages if writable else self.pages.toreadonly()
             # The end of the last array ends the lease, at any time.
             self._last = weakref.finalize(self._map, lease.close)
         except (OSError, ValueError) as e:
@@ -59,11 +83,12 @@ class HostRegion:
     def end(self, wait: bool) -> bool:
         """Gives the region up. Returns True if it is unmapped; False if arrays still use it, and then the last of them
         ends it. wait: wait until the daemon has ended the lease."""
-        view, self.view = self.view, None
+        views, self.view, self.pages = (self.view, self.pages), None, None
         mapped, self._map = self._map, None
         try:
-            if view is not None:
-                view.release()
+            for view in views:
+                if view is not None:
+                    view.release()
             if mapped is not None:
                 mapped.close()
                 self._last.detach()
@@ -155,7 +180,7 @@ def open_region(lease: Lease, access: Sequence[int] = ()) -> Region:
     """Maps the granted memory. Closes the lease on failure."""
     d = lease.document
     try:
-        if math.prod(d["shape"]) * width(d["dtype"]) != int(d["bytes"]):
+        if math.prod(d["shape"]) * (1 if d["dtype"] == TABLE else width(d["dtype"])) != int(d["bytes"]):
             raise ValueError(f"{d['dtype']} {d['shape']} has not {d['bytes']} bytes")
         if d["way"] == "memfd":
             if d.get("event"):

@@ -5,7 +5,7 @@ import sys
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Dict, List, Mapping as Fields, Optional, Sequence, Tuple, Type, cast
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping as Fields, Optional, Sequence, Tuple, Type, cast
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from ._arrays import Array
 from ._epochs import Epochs
 from ._lease import Lease
 from ._regions import DeviceRegion, HostRegion, Region, open_region
-from .errors import BadArgument, BadType, not_pickled
+from .errors import BadArgument, BadType, PreconditionFailed
 from .types import DeviceId, PassedOver
+
+if TYPE_CHECKING:
+    from .client import Client
 
 
 class Mapping:
@@ -27,8 +30,10 @@ class Mapping:
     ``torch.from_dlpack(m)``, ``cupy.asarray(m)`` and every consumer of DLPack or ``__cuda_array_interface__``. The
     consumer's stream waits on the device for writes that the daemon had queued before. A mapping for reading is
     read-only: its arrays refuse writes, and a DLPack consumer whose protocol lacks that flag gets BufferError. torch
-    does not support read-only memory. Older versions get that error; newer ones (2.15, for example) ignore the flag,
-    and a write through such a tensor ends the process with SIGSEGV. For torch, map with mode="write", or only read.
+    (2.15, for example) ignores the flag. On the host a write through its tensor then goes into a copy of the page,
+    which this process alone has; no other process and no download sees it. On a GPU such a write is an error of CUDA
+    that ends the use of the device by this process, or with the ways pool and legacy it changes the buffer. To write,
+    map with mode="write".
 
     Host memory can be mapped if its kind is shared, pinned or pageable of the host backend. Device memory can be mapped
     if its kind is shared or ipc, or if its pool is exportable. Other memory is refused with the reasons (Unsupported);
@@ -37,6 +42,13 @@ class Mapping:
     The lease lasts until the ``with`` statement has ended (or :meth:`unmap` was called) and no array uses the memory;
     arrays made from it remain valid after that. An array made by ``__cuda_array_interface__`` holds the mapping itself.
     Until the lease ends, the daemon neither frees nor rewrites the bytes. Any thread may use the mapping.
+
+    A pickled mapping maps again in the process that loads it, by a client as of the one that made it. A mapping for
+    reading raises PreconditionFailed there if the buffer has other bytes by then; one for writing maps what the buffer
+    has. A child of fork reads host memory that its parent had mapped; the lease is the parent's.
+
+    The mapping of a buffer of many tensors is of its bytes: dtype is ``tensors``, and arrays are of uint8.
+    Client.tensors gives arrays of the tensors.
 
     Attributes:
         lease, session, buffer: the daemon's names.
@@ -47,7 +59,8 @@ class Mapping:
         device, kind: where the memory is, and what kind it is.
     """
 
-    def __init__(self, lease: Lease, region: Region) -> None:
+    def __init__(self, lease: Lease, region: Region, client: "Optional[Client]" = None,
+                 options: Optional[Fields[str, Any]] = None) -> None:
         d: Dict[str, Any] = lease.document
         self._lease, self._lock, self._lent = lease, threading.Lock(), False
         self._region: Optional[Region] = region
@@ -64,6 +77,8 @@ class Mapping:
         self.etag: str = d["etag"]
         self.device = cast(DeviceId, d["device"])
         self.kind: str = d["kind"]
+        self._elements = "uint8" if self.dtype == _dtypes.TABLE else self.dtype
+        self._client, self._options = client, options or {}  # that made it, and the further arguments of its map
         # For a mapping that is dropped without unmap; the garbage collector must not wait.
         self._end = weakref.finalize(self, region.end, False)
 
@@ -79,8 +94,9 @@ class Mapping:
         self.unmap()
 
     def __reduce__(self) -> Any:
-        raise not_pickled(self, "give the other process the client and the name, and map there (client.map), or send "
-                          "numpy.array(mapping)")
+        if self._client is None or self._region is None:
+            raise BadType(f"{self!r} is not pickled: pickle what is mapped, or the client and the name")
+        return map_again, (self._client, self.buffer, self.mode, self._options, self.etag)
 
     @property
     def readonly(self) -> bool:
@@ -126,6 +142,10 @@ class Mapping:
         self._end.detach()
         return region.end(True)
 
+    def close(self) -> bool:
+        """The same as :meth:`unmap`."""
+        return self.unmap()
+
     def _open(self) -> Region:
         region = self._region
         if region is None:
@@ -143,16 +163,16 @@ class Mapping:
 
     def array(self) -> Array:
         """The memory as a numpy array; bfloat16 and float8 need ml_dtypes."""
-        return np.frombuffer(self._host(), _dtypes.numpy_dtype(self.dtype)).reshape(self.shape)
+        return np.frombuffer(self._host(), _dtypes.numpy_dtype(self._elements)).reshape(self.shape)
 
     @property
     def __array_interface__(self) -> Dict[str, Any]:
-        if self.dtype not in _dtypes.NUMPY or not isinstance(self._open(), HostRegion):
+        if self._elements not in _dtypes.NUMPY or not isinstance(self._open(), HostRegion):
             # numpy then calls __array__, which raises the reason or converts.
             raise AttributeError("__array_interface__")
         view = self._host()
         # An object with a buffer instead of an address: numpy holds the object, and the object holds the memory.
-        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": view[:], "version": 3}
+        return {"shape": self.shape, "typestr": np.dtype(self._elements).str, "data": view[:], "version": 3}
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Array:
         array = self.array()
@@ -180,9 +200,13 @@ class Mapping:
                 raise BufferError("host memory is in no stream's order: stream must be None")
             if isinstance(region, DeviceRegion) and stream == 0:
                 raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
+            if isinstance(region, HostRegion) and not region.harmless and not copy:
+                raise BufferError("the system gives this process no pages that are copied when they are written "
+                                  "(RLIMIT_DATA, vm.overcommit_memory), so that a write of the consumer would end it: "
+                                  "take numpy.asarray, ask for copy=True, or map with mode='write'")
             pointer, owner = region.pointer()
             if not copy:
-                capsule = _dlpack.give(owner, pointer, region.device, self.dtype, self.shape, self.readonly,
+                capsule = _dlpack.give(owner, pointer, region.device, self._elements, self.shape, self.readonly,
                                        max_version)
         if copy:
             return self._copied(region, pointer, owner, max_version)
@@ -193,13 +217,13 @@ class Mapping:
     def _copied(self, region: Region, pointer: int, owner: Any, max_version: Optional[Tuple[int, int]]) -> Any:
         """A capsule over a copy, which the consumer may write."""
         if isinstance(region, DeviceRegion):
-            made: Any = _gpu.copied(_gpu.Tensor(pointer, self.nbytes, self.dtype, self.shape, region.device[1], owner),
-                                    region.ready)
+            source = _gpu.Tensor(pointer, self.nbytes, self._elements, self.shape, region.device[1], owner)
+            made: Any = _gpu.copied(source, region.ready)
             pointer = made.pointer
         else:
             made = owner.copy()
             pointer = made.ctypes.data
-        return _dlpack.give(made, pointer, region.device, self.dtype, self.shape, False, max_version, True)
+        return _dlpack.give(made, pointer, region.device, self._elements, self.shape, False, max_version, True)
 
     def __jax_array__(self) -> Any:
         """For jax.numpy.asarray, which otherwise would take dtype for numpy's."""
@@ -235,17 +259,34 @@ class Mapping:
             region = self._region
             if not isinstance(region, DeviceRegion):
                 raise AttributeError("__cuda_array_interface__: the memory is the host's, or unmapped")
-            if self.dtype not in _dtypes.NUMPY:
+            if self._elements not in _dtypes.NUMPY:
                 raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
             self._lent = True
         region.ready(1)
-        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str,
+        return {"shape": self.shape, "typestr": np.dtype(self._elements).str,
                 "data": (region.memory.pointer, self.readonly), "version": 3, "strides": None, "stream": 1}
 
 
 def open_mapping(address: Address, token: Optional[str], timeout: float, epochs: Epochs, path: str,
-                 body: Fields[str, Any], wait: Optional[float], access: Sequence[int] = ()) -> Mapping:
-    """Takes a lease and maps the granted memory; access: other devices that are to reach it."""
+                 body: Fields[str, Any], wait: Optional[float], access: Sequence[int] = (),
+                 client: "Optional[Client]" = None, options: Optional[Fields[str, Any]] = None) -> Mapping:
+    """Takes a lease and maps the granted memory; access: other devices that are to reach it. client, options: with
+    which a pickled copy maps again."""
     lease = Lease(address, token, timeout, epochs)
     lease.ask(path, body, wait)
-    return Mapping(lease, open_region(lease, access))
+    return Mapping(lease, open_region(lease, access), client, options)
+
+
+def content_of(etag: str) -> str:
+    """The part of an entity tag that stays while another process may write the bytes."""
+    return etag.partition(".w")[0].strip('"')
+
+
+def map_again(client: "Client", name: str, mode: str, options: Fields[str, Any], etag: str) -> Mapping:
+    """Maps in this process what another one had mapped, with that entity tag."""
+    made = client.map(name, mode, **options)
+    if mode == "read" and content_of(made.etag) != content_of(etag):
+        made.unmap()
+        raise PreconditionFailed(f"\"{name}\" has other bytes ({made.etag}) than the process had mapped that the "
+                                 f"mapping comes from ({etag}): map it anew there")
+    return made
