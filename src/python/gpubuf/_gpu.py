@@ -122,6 +122,13 @@ class Lane:
             self._wait(i % 2)
             yield self._view(i % 2, n)
 
+    def read(self, pointer: int, nbytes: int) -> bytes:
+        """A few bytes of device memory, without pinned memory."""
+        here = ctypes.create_string_buffer(nbytes)
+        self._call("cuMemcpyDtoHAsync_v2", ctypes.cast(here, c_void_p), pointer, nbytes, c_void_p(self.stream))
+        self.sync()
+        return here.raw
+
     def up(self, pointer: int, nbytes: int, receive: Callable[[memoryview, int], None]) -> None:
         """Fills device memory piece by piece. receive fills the view with the bytes from an offset on."""
         for i, at in enumerate(range(0, nbytes, STEP)):

@@ -7,13 +7,13 @@ import os
 import time
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence as SequenceType
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls, _values
+from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls, _torch, _values
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key, Payload, Shape, shape_list
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged, words
@@ -27,8 +27,9 @@ from .errors import (BadArgument, BadType, BufferBusy, BufferNotFound, NotLoaded
                      TimedOut, error_of)
 from .mapping import Mapping as Mapped
 from .mapping import open_mapping
-from .types import (AuditRecord, BatchReply, Buffer, Exported, LastTransfer, ListedBuffer, ListedTensor, Operation, Put,
-                    Scrubbed, Storage, Stored, TensorGiven, Verified)
+from .tables import Tensors
+from .types import (AuditRecord, BatchReply, Buffer, Exported, LastTransfer, ListedBuffer, ListedTensor, Loaded,
+                    Operation, Put, Scrubbed, Storage, Stored, TensorGiven, Verified)
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
@@ -607,18 +608,55 @@ class Client(Names):
         if mode not in ("read", "write"):
             raise BadArgument(f"mode is 'read' or 'write', not {mode!r}")
         t, where, pause = self._transport, of_socket(self._map_socket()), 0.002
-        body = {"mode": mode, **given(ways=None if ways is None else words("ways", ways), finished_event=finished_event
-                                      or None)}
+        options = given(ways=None if ways is None else words("ways", ways), finished_event=finished_event or None)
+        body = {"mode": mode, **options}
+        again = {**options, **({"access_devices": tuple(access_devices)} if access_devices else {})}
         end = time.monotonic() + (wait if wait is not None else BUSY_S)
         while True:
             try:
                 return open_mapping(where, t.token, t.timeout, t.epochs, self._below("buffers", name, "map"), body,
-                                    wait, access_devices)
+                                    wait, access_devices, self, again)
             except BufferBusy:
                 if time.monotonic() + pause > end:
                     raise
                 time.sleep(pause)
                 pause = min(2 * pause, 0.1)
+
+    def tensors(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None,
+                wait: Optional[float] = None, access_devices: Sequence[int] = ()) -> Tensors:
+        """The tensors of a buffer by their names, as arrays over one mapping of its memory, without a copy:
+        ``with client.tensors("m") as t: t["wte"]``; see :class:`gpubuf.Tensors`. The arguments are those of ``map``."""
+        options = given(ways=None if ways is None else words("ways", ways), wait=wait)
+        return Tensors(self, name, mode, {**options, **({"access_devices": tuple(access_devices)} if access_devices else
+                                                        {})})
+
+    def load_into(self, module: Any, name: Union[str, Sequence[str]], *, mode: str = "read", strict: bool = True,
+                  ways: Optional[Sequence[str]] = None, wait: Optional[float] = None,
+                  access_devices: Sequence[int] = ()) -> Loaded:
+        """Makes the tensors of a buffer those of a torch module, also of one on the device meta, without a copy: each
+        parameter and each buffer of its state dict is then the mapped memory, on the device where that is. The lease
+        lasts as long as one of them.
+
+        The names are those of ``module.state_dict()``. BadArgument says what is missing, not in the module, or of
+        another dtype or shape, and then nothing was changed. A parameter that the module has by several names is one
+        afterwards, too; the first of the names that the buffer has counts. ``tie_weights`` of the module is called if
+        names are missing.
+
+        Args:
+            module: a ``torch.nn.Module``.
+            name: the buffer, or several that have the tensors between them, as the files of a sharded model.
+            mode: ``read``: parameters need no gradients, and are not to be written (see :class:`gpubuf.Tensors`);
+                ``write``: what is written is in the buffer, and parameters need gradients as before.
+            strict: without it, what is missing stays as it was, and what the module has not is left out.
+            ways, wait, access_devices: see ``map``.
+
+        Returns:
+            The names that were left as they are; on_meta of it are to be filled before the module works."""
+        names = [name] if isinstance(name, str) else words("name", name)
+        with ExitStack() as opened:
+            tables = [opened.enter_context(self.tensors(one, mode, ways=ways, wait=wait, access_devices=access_devices))
+                      for one in names]
+            return _torch.load_into(module, tables, strict)
 
     def export(self, name: str, *, ttl: Optional[int] = None, mode: str = "read",
                wait: Optional[float] = None) -> Exported:

@@ -334,4 +334,4 @@ class TenantQuotaExceeded(NoMemory, code="tenant_quota_exceeded", status=507): "
 class SocketLost(Unavailable, code="socket_lost", status=503, retryable=True):
     """Clients cannot reach a socket of the daemon"""
 class DependencyFailed(Conflict, code="dependency_failed", status=409): """An earlier request on the stream failed"""
-class TensorNotFound(NotFound, code="tensor_not_found", status=404): """No such tensor"""
+class TensorNotFound(NotFound, KeyError, code="tensor_not_found", status=404): """No such tensor"""

@@ -1,4 +1,4 @@
-"""Arrays on a GPU that the client has received."""
+"""Arrays on a GPU: those that the client has received, and tensors of a mapped buffer there."""
 from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple
@@ -11,22 +11,24 @@ from .errors import BadType, not_pickled
 
 
 class DeviceArray:
-    """An array on a GPU; made by ``Client.get(name, device="cuda:0")``.
+    """An array on a GPU; made by ``Client.get(name, device="cuda:0")`` and by :class:`gpubuf.Tensors`.
 
     ``torch.from_dlpack(a)``, ``cupy.from_dlpack(a)`` and ``jax.dlpack.from_dlpack(a)`` take it without a copy, and so
-    does every consumer of DLPack or ``__cuda_array_interface__``. It is this process's own memory: later writes of the
-    buffer do not change it. The memory lives as long as this object or an array that was made of it. The bytes are
-    complete; no stream has to wait.
+    does every consumer of DLPack or ``__cuda_array_interface__``. The memory lives as long as this object or an array
+    that was made of it. The bytes are complete; no stream has to wait. An array of ``get`` is this process's own
+    memory: later writes of the buffer do not change it. One of a mapping is the buffer's.
 
     Attributes:
         dtype, shape, nbytes: of the array; the dtype by the daemon's name, such as ``bfloat16``.
         pointer: its address in this process. ordinal: its device, by CUDA's number in this process.
         etag: of the content.
-        road: how the bytes came: ``device`` or ``mapping`` (on the device alone), or ``host`` (through pinned memory).
+        road: how the bytes came: ``device`` or ``mapping`` (on the device alone), ``host`` (through pinned memory), or
+            ``mapped`` (not at all: they are the buffer's own).
+        readonly: True for a tensor of a buffer that is mapped for reading.
     """
 
-    def __init__(self, tensor: Tensor, road: str, etag: str) -> None:
-        self._tensor = tensor
+    def __init__(self, tensor: Tensor, road: str, etag: str, readonly: bool = False) -> None:
+        self._tensor, self.readonly = tensor, readonly
         self.dtype, self.shape, self.nbytes = tensor.dtype, tensor.shape, tensor.nbytes
         self.pointer, self.ordinal, self.road, self.etag = tensor.pointer, tensor.ordinal, road, etag
 
@@ -50,18 +52,19 @@ class DeviceArray:
         if stream == 0:
             raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
         tensor = _gpu.copied(self._tensor, lambda _: None) if copy else self._tensor
-        return _dlpack.give(tensor, tensor.pointer, self.__dlpack_device__(), self.dtype, self.shape, False,
-                            max_version, bool(copy))
+        return _dlpack.give(tensor, tensor.pointer, self.__dlpack_device__(), self.dtype, self.shape,
+                            self.readonly and not copy, max_version, bool(copy))
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         if self.dtype not in _dtypes.NUMPY:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
-        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.pointer, False), "version": 3,
-                "strides": None, "stream": None}
+        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.pointer, self.readonly),
+                "version": 3, "strides": None, "stream": None}
 
     def torch(self) -> Any:
-        """A tensor of torch over this memory, also of float8 types, which torch's DLPack may lack."""
+        """A tensor of torch over this memory, also of float8 types, which torch's DLPack may lack. torch does not know
+        that memory is read-only: see :class:`gpubuf.Mapping`."""
         torch = _torch.module()
         if torch is None:
             raise BadType("a tensor needs torch: import torch first")

@@ -6,7 +6,7 @@ document is large and meant for people or tools: GET /openapi.json has all its k
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, TypedDict, Union
 
 if sys.version_info >= (3, 11):
     from typing import NotRequired
@@ -104,6 +104,15 @@ class ListedTensor(TypedDict):
     bytes: int
     offset: int
     alias_of: NotRequired[str]
+
+
+class Loaded(NamedTuple):
+    """What ``Client.load_into`` left as it was: names of the module that no buffer has, names of buffers that the
+    module has not, and names of the module that are on the device meta still, as buffers that no file has."""
+
+    missing: List[str]
+    unexpected: List[str]
+    on_meta: List[str]
 
 
 class Put(Buffer):
