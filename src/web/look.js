@@ -111,7 +111,8 @@ export class Look {
     if (session !== this.session || name !== this.name || wanted !== byId('look-tensor').value) return;
     this.blank();
     if (tensor) await this.show(tensor);
-    else this.say(wanted ? `The buffer holds no tensor named ${wanted}` : 'The buffer holds no tensor', Boolean(wanted));
+    else if (wanted) this.say(`The buffer holds no tensor named ${wanted}`, true);
+    else this.say('The buffer holds no tensor');
   }
 
   // tensor: its dtype, shape and bytes.

@@ -234,6 +234,18 @@ def test_a_new_version_takes_the_place_in_one_step(cli, s, folder, watched, tmp_
     assert names(s) == ["m.00001.v3", "m.00002.v3", "m.00003.v3", "m.index"]
 
 
+def test_a_link_to_the_index_is_a_link_to_the_model(cli, s, folder, tmp_path):
+    for name, source in (("m1", folder), ("m2", model(tmp_path / "second", 2))):
+        cli("put", source, name).expect()
+        cli("seal", name + ".index").expect()
+        cli("switch", "current.index", name + ".index").expect()
+        cli("get", "current", f"{tmp_path}/{name}/").expect()
+        same(source, tmp_path / name)
+        assert cli("ls", "current").expect().table() == cli("ls", name).expect().table()
+        cli("put", folder, name).expect(FAILED)  # the shards that current names stay
+        cli("get", "current", f"{tmp_path}/again-{name}/").expect()
+
+
 def test_a_reader_of_the_former_version_reads_again(cli, s, folder, watched, tmp_path):
     cli("put", folder, "m").expect()
     new = model(tmp_path / "New", seed=2, of=2)

@@ -306,8 +306,8 @@ static struct gb_buffer *find_same_locked(struct gb_session *s, const struct gb_
     return NULL;
 }
 
-/* Links the buffer to the memory of one that has the same file. Returns false if there is none, or a change of the
- * buffer is under way: then the bytes are read. */
+/* Links the buffer to the memory of one that has the same file. Returns false if no buffer has it, or a change of this
+ * one is under way: then the bytes are read. */
 static bool borrow(struct job *job) {
     struct gb_session *s = job->session;
     uint64_t file = job->block || !gb_stored_has_file(job->stored) ? 0 : gb_stored_look_file(job->stored);
