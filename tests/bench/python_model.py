@@ -15,7 +15,7 @@ def by_map(socket, device):
     import numpy
 
     assert numpy
-    client = gpubuf.Client(unix=socket)
+    client = gpubuf.Client(socket=socket)
     yield
     tensors = client.tensors("bench-model")
     yield {name: tensors[name] for name in tensors}

@@ -2,12 +2,15 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
-from harness import PATIENCE_S
+from harness import PATIENCE_S, binary, optional
 
-EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "etc", "examples")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+EXAMPLES = os.path.join(ROOT, "etc", "examples")
+PACKAGE = os.path.join(ROOT, "src", "python")
 SECTIONS = ("Query for support", "default pool", "release threshold", "Trim", "Watermarks", "Reuse on one stream",
             "follow_event_dependencies", "allow_opportunistic", "allow_internal_dependencies", "Synchronization",
             "freed in both orders", "Access of other devices")
@@ -19,6 +22,28 @@ def play(name, *args):
     return subprocess.run(["sh", os.path.join(EXAMPLES, name), *args], capture_output=True, text=True,
                           timeout=PATIENCE_S * 2, env={k: v for k,
                                                        v in os.environ.items() if not k.startswith("GPUBUF")})
+
+
+@pytest.mark.once
+def test_a_resident_model(tmp_path):
+    """Where torch and transformers are: a small model, by processes that map it."""
+    optional("torch")
+    optional("transformers")
+    path = os.path.dirname(binary()) + os.pathsep + os.environ["PATH"]
+    out = subprocess.run([sys.executable, os.path.join(EXAMPLES, "resident-model", "measure.py"), "--size", "tiny"],
+                         capture_output=True, text=True, timeout=600, cwd=tmp_path, env={
+                             **{k: v for k, v in os.environ.items() if not k.startswith("GPUBUF")}, "PATH": path,
+                             "PYTHONPATH": PACKAGE, "PYTHONDONTWRITEBYTECODE": "1"})
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert out.stdout.splitlines()[-1].split("|")[2].strip() == "yes", out.stdout
+
+
+@pytest.mark.once
+def test_a_script_of_python_has_help():
+    for name in ("take.py", "measure.py"):
+        out = subprocess.run([sys.executable, os.path.join(EXAMPLES, "resident-model", name), "--help"], check=True,
+                             capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        assert out.stdout.startswith("usage: " + name)
 
 
 def test_the_stream_ordered_allocator(start, backend):
