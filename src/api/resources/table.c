@@ -449,24 +449,20 @@ static const char *nth_name(const struct gb_table *table, size_t i, size_t *ret_
     return tensor->name;
 }
 
-static enum gb_step reply_list(struct gb_http_request *request, const struct gb_table *table,
+static enum gb_step reply_list(struct gb_http_request *request, const struct gb_table *table, struct gb_page page,
                                struct gb_http_response *response, struct gb_error *err) {
     const struct gb_http_text *prefix = gb_http_query(request, "prefix");
     char cursor[GB_CURSOR_SIZE];
     struct gb_json_writer out = {0};
     const size_t all = gb_table_count(table) + gb_table_aliases(table);
     const struct gb_safetensor *tensor;
-    struct gb_page page = {0};
+    unsigned left = page.limit;
     const char *name;
-    unsigned left;
     uint64_t at;
     size_t len;
     size_t of;
     size_t i;
 
-    if (gb_page_read(request, &page, err) < 0)
-        return GB_STEP_ERROR;
-    left = page.limit;
     gb_json_open(&out, NULL, '{');
     gb_json_put_u64(&out, "tensors", gb_table_count(table));
     gb_json_put_u64(&out, "file_bytes", gb_table_file_bytes(table));
@@ -492,21 +488,18 @@ static enum gb_step reply_list(struct gb_http_request *request, const struct gb_
 
 /* A buffer of one tensor has a list of one. */
 static enum gb_step reply_one(struct gb_http_request *request, const struct gb_buffer_rec *rec,
-                              struct gb_http_response *response, struct gb_error *err) {
+                              const struct gb_page *page, struct gb_http_response *response, struct gb_error *err) {
     const struct gb_http_text *prefix = gb_http_query(request, "prefix");
     struct gb_json_writer out = {0};
-    struct gb_page page = {0};
     char name[GB_LABELS_MAX];
 
-    if (gb_page_read(request, &page, err) < 0)
-        return GB_STEP_ERROR;
     gb_tensor_name(rec, name);
     gb_json_open(&out, NULL, '{');
     gb_json_put_u64(&out, "tensors", 1);
     gb_json_put_null(&out, "file_bytes");
     gb_json_put_raw(&out, "metadata", "{}");
     gb_json_open(&out, "items", '[');
-    if (page.after == 0 && fits(name, strlen(name), prefix))
+    if (page->after == 0 && fits(name, strlen(name), prefix))
         render(&out, name, rec->dtype, &rec->shape, rec->bytes, 0, NULL);
     return gb_list_reply(request, &out, NULL, response, err);
 }
@@ -515,6 +508,7 @@ enum gb_step gb_api_buffer_tensors(struct gb_http_request *request, struct gb_ht
                                    struct gb_error *err) {
     struct gb_name stream = {"default"};
     struct gb_table *table = NULL;
+    struct gb_page page = {0};
     struct gb_buffer_rec rec;
     struct gb_locator at;
     char etag[GB_ETAG_SIZE];
@@ -522,7 +516,7 @@ enum gb_step gb_api_buffer_tensors(struct gb_http_request *request, struct gb_ht
     int r;
 
     if (gb_param_name(request, 0, "session name", &at.session, err) < 0 ||
-        gb_param_name(request, 1, "buffer name", &at.name, err) < 0 ||
+        gb_param_name(request, 1, "buffer name", &at.name, err) < 0 || gb_page_read(request, &page, err) < 0 ||
         gb_buffer_get(gb_api_of(request)->core, &at, &rec, err) < 0)
         return GB_STEP_ERROR;
     /* The table of bytes that are lost, or were not written to the end, says nothing: the reading is refused. */
@@ -538,7 +532,7 @@ enum gb_step gb_api_buffer_tensors(struct gb_http_request *request, struct gb_ht
     else if (r == 0)
         step = GB_STEP_REPLY;
     else
-        step = table ? reply_list(request, table, response, err) : reply_one(request, &rec, response, err);
+        step = table ? reply_list(request, table, page, response, err) : reply_one(request, &rec, &page, response, err);
     gb_table_unref(table);
     gb_buffer_rec_done(&rec);
     return step;
