@@ -154,6 +154,35 @@ def test_a_batch_switches_in_one_step(two):
     assert two.data("a") == b"\1" * BYTES and two.data("v2") == TWO
 
 
+def test_a_batch_that_links_and_deletes_the_source(start):
+    """The bytes keep the name that they got in the same step."""
+    s = Session(start())
+    seal(s, "v1", ONE, "?kind=pinned")
+    link(s, "other", "v1").expect(201)
+    both = [{"op": "copy", "buffer": "current", "from": "v1", "share": True}, {"op": "delete", "buffer": "v1"}]
+    s.ask("POST", "batch", {"operations": both, "atomic": True}).expect(200)
+    assert used(s) == BYTES and s.data("current") == s.data("other") == ONE
+    local = Local(s.daemon.unix)
+    mapped = Memory(local.map("current", s.name))
+    assert s.meta("current")["leases"] == s.meta("other")["leases"] == 1 and bytes(mapped.view[:]) == ONE
+    deletes = [{"op": "delete", "buffer": name} for name in ("current", "other")]
+    s.ask("POST", "batch", {"operations": deletes, "atomic": True}).problem(409, "mapped")
+    assert local.end(mapped.info["lease"]).status == 204
+    local.close()
+    seal(s, "v2", TWO, "?kind=pinned")
+    s.ask("POST", "batch", {"operations": [{**both[0], "from": "v2"}, {"op": "delete", "buffer": "v2"}]}).expect(200)
+    assert s.data("current") == TWO and s.data("other") == ONE
+    s.client.ask("POST", "/v1/sessions", {"name": "gone"}).expect(201)
+    gone = Session(s.daemon, "gone")
+    seal(gone, "v1", ONE)
+    link(gone, "a", "v1").expect(201)
+    link(gone, "b", "a").problem(400, "invalid_argument")
+    link(gone, "b", "v1").expect(201)
+    gone.ask("POST", "batch", {"operations": [{**both[0], "buffer": "c"}, both[1]], "atomic": True}).expect(200)
+    s.client.ask("DELETE", "/v1/sessions/gone").expect(204)
+    assert s.data("current") == TWO
+
+
 def test_in_the_order_of_a_stream(two):
     two.post("streams", {"name": "a"}, 201)
     link(two, "current", "v1").expect(201)
@@ -302,6 +331,34 @@ def test_durable_links_are_one_file(lives, durability):
     s = Session(lives())
     assert s.data("another") == ONE and s.data("current") == TWO
     becomes_tidy(s.daemon.state)
+
+
+def test_a_link_that_waits_for_its_source_keeps_its_place(lives):
+    """The source is loaded before the link takes its place, also in a batch."""
+    s = Session(lives())
+    seal(s, "v1", ONE, "?durability=sync")
+    for name in ("a", "b"):
+        s.put(name, b"1", "?durability=none")
+    s.ask("POST", "buffers/v1/evict", {}).expect(200)
+    link(s, "a", "v1").expect(200)
+    assert s.meta("v1")["state"] == "ready"
+    s.ask("POST", "buffers/a/evict", {}).expect(200)
+    s.ask("POST", "buffers/v1/evict", {}).expect(200)
+    links = [{"op": "copy", "buffer": name, "from": "v1", "share": True} for name in ("a", "b")]
+    assert s.ask("POST", "batch", {"operations": links}).expect(200).json()["failed"] == 0
+    assert s.data("a") == s.data("b") == ONE
+
+
+def test_links_that_are_loaded_together_share(lives):
+    s = Session(lives())
+    seal(s, "v1", ONE, "?durability=sync")
+    for name in ("a", "b"):
+        link(s, name, "v1").expect(201)
+    s = Session(lives())
+    s.ask("POST", "load", {}).expect(200)
+    until("they have one memory", lambda: used(s) == BYTES)
+    assert s.data("a") == s.data("b") == s.data("v1") == ONE
+    assert all(s.meta(name)["state"] == "ready" for name in ("a", "b", "v1"))
 
 
 def test_some_durable_and_some_not(lives):

@@ -271,6 +271,13 @@ static void want(struct gb_batch *batch, const struct gb_name *name, struct gb_e
         gb_error_move(err, &why);
 }
 
+static void want_source(struct gb_batch *batch, const struct gb_device_write_params *write, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (gb_buffer_link_load(batch->core, write, &why) < 0 && why.code == GB_ERR_NOT_LOADED)
+        gb_error_move(err, &why);
+}
+
 static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_item *item, struct gb_name *from,
                      struct gb_error *err) {
     struct gb_device_write_params write = {.copy = false};
@@ -296,6 +303,8 @@ static int read_item(struct waves *w, struct gb_batch *batch, struct gb_batch_it
         return -1;
     if (item->what == GB_BATCH_RELEASE)
         want(batch, &item->name, &w->unloaded);
+    if (write.share)
+        want_source(batch, &write, &w->unloaded);
     *from = write.from;
     return place(w, batch, item, write.copy && gb_name_equal(&write.from_session, &batch->session) ? from : NULL,
                  (item->what == GB_BATCH_COPY || item->what == GB_BATCH_FILL) && !write.share,

@@ -34,6 +34,8 @@ static enum gb_step write_buffer(struct gb_http_request *request, struct gb_devi
                                  struct gb_http_response *response, struct gb_error *err) {
     struct gb_buffer_call *call;
 
+    if (params->share && gb_buffer_link_load(gb_api_of(request)->core, params, err) < 0)
+        return GB_STEP_ERROR;
     params->wait_ms = gb_http_prefer_wait(request, 0, GB_ALLOC_WAIT_MAX_S, NULL) * 1000;
     params->holder = gb_share_holder(request);
     gb_request_hooks_stream(request, &params->stream);

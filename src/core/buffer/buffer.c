@@ -647,9 +647,20 @@ static int refuse(const struct gb_buffer *b, const struct gb_pin *pin, unsigned 
                         more, instead);
 }
 
+/* The bytes keep another name. */
+static bool stays_named(const struct gb_buffer *b) {
+    const struct gb_buffer *other;
+
+    for (other = b->shares; other && other != b; other = other->shares) {
+        if (!other->deleting)
+            return true;
+    }
+    return false;
+}
+
 int gb_guard_check_unmapped_locked(const struct gb_buffer *b, const char *instead, struct gb_error *err) {
     unsigned others;
-    const struct gb_pin *pin = b->rec.leases > 0 && !b->shares ? oldest(b, false, &others) : NULL;
+    const struct gb_pin *pin = b->rec.leases > 0 && !stays_named(b) ? oldest(b, false, &others) : NULL;
 
     return pin ? refuse(b, pin, others, instead, err) : 0;
 }

@@ -455,10 +455,33 @@ static void give_up_source(struct link *op) {
     op->stored = NULL;
 }
 
+/* A link of that durability needs no bytes in memory. */
+static bool takes_file(const struct gb_buffer *source, enum gb_durability durability) {
+    return durability != GB_DURABILITY_NONE && has_file(source);
+}
+
+int gb_buffer_link_load(struct gb_core *core, const struct gb_device_write_params *p, struct gb_error *err) {
+    struct gb_session *s = gb_session_use(core, &p->session, NULL);
+    struct gb_buffer *source;
+    struct gb_buffer *b;
+    int r = 0;
+
+    if (!s)
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    source = gb_session_alive(s, NULL) == 0 ? gb_buffer_find_locked(s, &p->from, NULL) : NULL;
+    b = source ? gb_buffer_find_locked(s, &p->name, NULL) : NULL;
+    if (source && source->rec.sealed && !takes_file(source, b ? b->rec.durability : source->rec.durability))
+        r = gb_buffer_want_locked(s, source, err);
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return r;
+}
+
 /* Holds what is linked, and plans the file. */
 static int hold_source_locked(struct link *op, struct gb_buffer *source, struct gb_error *err) {
     struct gb_transaction *transaction = &op->base.transaction;
-    bool file = transaction->rec.durability != GB_DURABILITY_NONE && has_file(source);
+    bool file = takes_file(source, transaction->rec.durability);
 
     if (!file && gb_buffer_want_locked(op->base.base.session, source, err) < 0)
         return -1;
@@ -492,7 +515,8 @@ static int link_decide_locked(struct gb_transaction *transaction, struct gb_buff
 static void link_apply_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct link *op = link_of(transaction);
     struct gb_session *s = transaction->session;
-    struct gb_buffer *source = gb_buffer_find_locked(s, &op->params.from, NULL);
+    /* One that has the content still: the source may be gone. */
+    struct gb_buffer *with = op->content ? op->content->of : NULL;
     bool has = b->live && b->content && b->content == op->content;
 
     op->base.call->created = !b->live;
@@ -500,10 +524,10 @@ static void link_apply_locked(struct gb_transaction *transaction, struct gb_buff
     op->gone = gb_buffer_set_locked(s, b, &transaction->rec, op->content);
     if (!has) {
         op->content = NULL;
-        if (source && source != b && b->content && source->content == b->content)
-            gb_buffer_share_locked(b, source);
+        if (with)
+            gb_buffer_share_locked(b, with);
     }
-    gb_buffer_rec_set(&op->base.call->buffer, &transaction->rec);
+    gb_buffer_copy_locked(b, &op->base.call->buffer);
 }
 
 static void link_finish(void *arg) {

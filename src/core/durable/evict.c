@@ -525,7 +525,7 @@ static bool is_dirty(const struct gb_buffer *b) {
 static bool in_use(const struct gb_buffer *b) {
     int i;
 
-    if (b->in_place || b->fifo.taken || b->shares) /* memory that two names have stays as long as one does */
+    if (b->in_place || b->fifo.taken)
         return true;
     for (i = 0; i < GB_BUFFER_CONTENTS; i++) {
         const struct gb_content *c = gb_buffer_content_at(b, i);
@@ -549,13 +549,14 @@ static bool is_spared(const struct gb_buffer *b, const struct gb_room_ask *ask) 
     return b->sweep > 0 && (ask->partly || b->sweep == ask->sweep);
 }
 
-/* Mapped bytes stay, since how long a mapping lasts is its client's affair. */
+/* Mapped bytes stay, since how long a mapping lasts is its client's affair. So do bytes with two names: the memory of
+ * one is not free before the other has left it. */
 static enum answer ask_buffer(const struct gb_core *core, const struct gb_buffer *b, const struct gb_room_ask *ask,
                               bool disk, uint64_t now_ns) {
     struct gb_error unused = GB_ERROR_INIT;
 
     if (is_spared(b, ask) || !b->live || b->deleting || b->rec.state != GB_BUFFER_READY || b->rec.resident ||
-        b->rec.adopted || gb_guard_check_unmapped_locked(b, "", &unused) < 0 ||
+        b->rec.adopted || b->shares || gb_guard_check_unmapped_locked(b, "", &unused) < 0 ||
         gb_guard_check_writers_locked(b, &unused) < 0)
         return STAYS;
     if (b->rec.durability == GB_DURABILITY_NONE &&

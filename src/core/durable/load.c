@@ -111,8 +111,20 @@ static int validate_locked(struct gb_transaction *transaction, struct gb_buffer 
     return 0;
 }
 
+static struct gb_buffer *find_same_locked(struct gb_session *s, const struct gb_buffer *b, uint64_t file);
+
+/* A link that was loaded at the same time came first: its memory is taken, and that of this load given back. */
+static void join_locked(struct gb_transaction *transaction, struct gb_buffer *b, struct gb_upload *u,
+                        struct gb_buffer *with) {
+    gb_buffer_set_locked(u->t.session, b, &transaction->rec, gb_content_ref(with->content)); /* it had none */
+    gb_buffer_share_locked(b, with);
+    u->replaced = u->content;
+}
+
 static void publish_locked(struct gb_transaction *transaction, struct gb_buffer *b) {
     struct gb_upload *u = gb_upload_of_transaction(transaction);
+    uint64_t file = atomic_load(&((struct job *)u->owner)->stored->file);
+    struct gb_buffer *with = file != 0 && !u->plan.mirrored ? find_same_locked(u->t.session, b, file) : NULL;
     struct gb_notice notice;
 
     if (b->since_ns > 0 && gb_clock_ns() - b->since_ns < THRASH_NS)
@@ -120,6 +132,8 @@ static void publish_locked(struct gb_transaction *transaction, struct gb_buffer 
     if (u->plan.mirrored) {
         gb_buffer_set_locked(u->t.session, b, &transaction->rec, NULL);
         u->replaced = gb_buffer_set_side_locked(b, u->plan.side, u->content);
+    } else if (with) {
+        join_locked(transaction, b, u, with);
     } else {
         u->replaced = gb_buffer_set_locked(u->t.session, b, &transaction->rec, u->content);
     }

@@ -544,7 +544,8 @@ int gb_lease_enroll_locked(struct gb_lease *lease, struct gb_error *err) {
     lease->since_us = gb_wall_us();
     gb_content_pin_locked(c, &lease->pin);
     lease->session->leases++;
-    gb_guard_count_locked(c->of);
+    if (c->of)
+        gb_guard_count_locked(c->of);
     return 0;
 }
 
