@@ -163,8 +163,8 @@ void gb_buffer_write(struct gb_core *core, const struct gb_device_write_params *
  * another session; SEALED or ADOPTED of the buffer itself. */
 void gb_buffer_link(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call);
 
-/* [now] Wants the source in memory if a link to it needs that: asked before the link takes its place on the stream. Returns
- * 0, or -1 as gb_buffer_load. Whatever else is wrong is for the link to say. */
+/* [now] Wants the source in memory if a link to it needs that: asked before the link takes its place on the stream.
+ * Returns 0, or -1 as gb_buffer_load. Whatever else is wrong is for the link to say. */
 int gb_buffer_link_load(struct gb_core *core, const struct gb_device_write_params *params, struct gb_error *err);
 
 /* --- mirrored buffers --------------------------------------------------------------------------------------------- */
