@@ -31,7 +31,7 @@ COMMANDS = {
     "doc/hubs.md": (12, 6, 1),
     "doc/kubernetes.md": (1, 0, 4),
     "doc/memory.md": (24, 24, 0),
-    "doc/models.md": (20, 14, 1),
+    "doc/models.md": (20, 14, 2),
     "doc/monitoring.md": (10, 6, 1),
     "doc/operations.md": (10, 8, 2),
     "doc/packages.md": (0, 0, 6),
