@@ -290,7 +290,7 @@ void gb_buffer_create(struct gb_core *core, const struct gb_buffer_params *param
     op->base.transaction.validate_locked = decide_locked;
     op->base.transaction.publish_locked = apply_locked;
     op->base.transaction.end = end;
-    op->base.turn = gb_turn_of_call(op->base.base.session, turn, &params->name, &params->stream, &err);
+    op->base.turn = gb_turn_of_call(op->base.base.session, turn, &params->name, NULL, &params->stream, &err);
     op->base.transaction.turn = op->base.turn;
     if (!op->base.turn)
         finish(op, &err);
@@ -548,31 +548,6 @@ static void link_end(struct gb_transaction *transaction) {
     gb_content_drop(op->gone, link_finish, op);
 }
 
-/* The turn of a link, which follows earlier writes of both buffers. Returns NULL with err. */
-static struct gb_turn *link_turn(struct link *op, struct gb_turn *turn, struct gb_error *err) {
-    struct gb_session *s = op->base.base.session;
-    struct gb_core_stream *st = NULL;
-    int r;
-
-    if (turn)
-        return turn;
-    turn = gb_turn_new();
-    if (!turn) {
-        gb_no_memory(err);
-        return NULL;
-    }
-    pthread_mutex_lock(&s->lock);
-    r = gb_core_stream_use_locked(s, &op->params.stream, &st, err);
-    if (r == 0)
-        r = gb_turn_take_locked(s, turn, &op->params.name, &op->params.from, st, err);
-    pthread_mutex_unlock(&s->lock);
-    gb_core_stream_unuse(st);
-    if (r == 0)
-        return turn;
-    gb_turn_free(turn);
-    return NULL;
-}
-
 void gb_buffer_link(struct gb_core *core, const struct gb_device_write_params *params, struct gb_buffer_call *call) {
     struct gb_turn *turn = gb_call_take_turn(&call->base);
     struct link *op =
@@ -588,7 +563,7 @@ void gb_buffer_link(struct gb_core *core, const struct gb_device_write_params *p
     op->base.transaction.publish_locked = link_apply_locked;
     op->base.transaction.end = link_end;
     op->base.transaction.whole = true;
-    op->base.turn = link_turn(op, turn, &err);
+    op->base.turn = gb_turn_of_call(op->base.base.session, turn, &params->name, &params->from, &params->stream, &err);
     op->base.transaction.turn = op->base.turn;
     if (op->base.turn) {
         op->base.turn->writes = true;

@@ -87,7 +87,7 @@ void gb_buffer_op_start_ordered(struct gb_buffer_op *op, struct gb_turn *turn) {
         gb_turn_free(turn);
         return;
     }
-    op->turn = gb_turn_of_call(op->base.session, turn, &op->transaction.name, &op->call->stream, &err);
+    op->turn = gb_turn_of_call(op->base.session, turn, &op->transaction.name, NULL, &op->call->stream, &err);
     op->transaction.turn = op->turn;
     if (op->turn) {
         gb_transaction_start(&op->transaction);

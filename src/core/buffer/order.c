@@ -331,7 +331,7 @@ struct gb_turn *gb_call_take_turn(struct gb_call *call) {
 }
 
 struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
-                                const struct gb_name *stream, struct gb_error *err) {
+                                const struct gb_name *source, const struct gb_name *stream, struct gb_error *err) {
     struct gb_core_stream *st = NULL;
     int r;
 
@@ -345,7 +345,7 @@ struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn
     pthread_mutex_lock(&session->lock);
     r = gb_core_stream_use_locked(session, stream, &st, err);
     if (r == 0)
-        r = gb_turn_take_locked(session, turn, buffer, NULL, st, err);
+        r = gb_turn_take_locked(session, turn, buffer, source, st, err);
     pthread_mutex_unlock(&session->lock);
     gb_core_stream_unuse(st);
     if (r == 0)

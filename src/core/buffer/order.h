@@ -108,9 +108,9 @@ struct gb_turn *gb_turn_new(void);
 int gb_turn_take_locked(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
                         const struct gb_name *source, const struct gb_core_stream *stream, struct gb_error *err);
 
-/* Takes a turn for a call unless turn was taken before. Returns it, or NULL with err. */
+/* Takes a turn for a call unless turn was taken before; source as above. Returns it, or NULL with err. */
 struct gb_turn *gb_turn_of_call(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
-                                const struct gb_name *stream, struct gb_error *err);
+                                const struct gb_name *source, const struct gb_name *stream, struct gb_error *err);
 
 /* The turn that the batch of a call has taken for it; the caller's from now on. NULL: none. */
 struct gb_turn *gb_call_take_turn(struct gb_call *call);
