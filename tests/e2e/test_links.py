@@ -361,6 +361,19 @@ def test_links_that_are_loaded_together_share(lives):
     assert all(s.meta(name)["state"] == "ready" for name in ("a", "b", "v1"))
 
 
+def test_links_that_are_loaded_before_their_source_share(lives):
+    s = Session(lives())
+    seal(s, "v1", ONE, "?durability=sync")
+    for name in ("a", "b"):
+        link(s, name, "v1").expect(201)
+    s = Session(lives())
+    for name in ("a", "b", "v1"):
+        s.ask("POST", f"buffers/{name}/load", {}).expect(200)
+        assert used(s) == BYTES
+    s.ask("PATCH", "buffers/a/data?offset=0", b"other").expect(200)
+    assert used(s) == 2 * BYTES and s.data("b") == s.data("v1") == ONE and s.data("a") == b"other" + ONE[5:]
+
+
 def test_some_durable_and_some_not(lives):
     s = Session(lives())
     seal(s, "v1", ONE)

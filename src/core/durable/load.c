@@ -297,16 +297,15 @@ static void finish(struct job *job, const struct gb_error *error) {
 
 /* --- bytes that another buffer has in memory ---------------------------------------------------------------------- */
 
-/* A link and its source, one of which is sealed, have one file. */
+/* A link and its source have one file, and so have two links of one source: the first that is loaded has its memory. */
 static bool has_same_bytes(const struct gb_buffer *b, const struct gb_buffer *other, uint64_t file) {
     const struct gb_stored *stored = other->stored;
     const struct gb_content *c = other->content;
 
     return other != b && other->live && c && stored && other->rec.state == GB_BUFFER_READY &&
            stored->rec.generation == other->rec.generation && atomic_load(&stored->file) == file &&
-           stored->rec.bytes == b->rec.bytes && (other->rec.sealed || b->rec.sealed) && !other->in_place &&
-           c->pin_writers == 0 && !c->tainted && other->rec.pool == b->rec.pool && other->rec.kind == b->rec.kind &&
-           other->rec.device == b->rec.device;
+           stored->rec.bytes == b->rec.bytes && !other->in_place && c->pin_writers == 0 && !c->tainted &&
+           other->rec.pool == b->rec.pool && other->rec.kind == b->rec.kind && other->rec.device == b->rec.device;
 }
 
 static struct gb_buffer *find_same_locked(struct gb_session *s, const struct gb_buffer *b, uint64_t file) {
