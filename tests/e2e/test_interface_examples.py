@@ -26,7 +26,7 @@ def bodies(described):
 
 @pytest.mark.once
 def test_every_body_has_a_valid_example(start):
-    library("jsonschema")
+    library("jsonschema_rs")
     described = interface(start())
     found = list(bodies(described))
     assert len(found) > 150

@@ -23,8 +23,11 @@ def _apply(matrix, x):
     """Multiplies matrix (32 columns over GF(2)) by every number in x."""
     x = np.asarray(x, dtype=np.uint32)
     out = np.zeros_like(x)
-    for bit in range(32):
-        out ^= np.where((x >> np.uint32(bit)) & np.uint32(1), matrix[bit], np.uint32(0)).astype(np.uint32)
+    for byte in range(4):
+        products = np.zeros(256, dtype=np.uint32)
+        for bit in range(8):
+            products[1 << bit:2 << bit] = products[:1 << bit] ^ matrix[8 * byte + bit]
+        out ^= products[(x >> np.uint32(8 * byte)) & np.uint32(0xFF)]
     return out
 
 

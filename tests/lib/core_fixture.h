@@ -22,6 +22,13 @@ struct core_fixture {
 #define CORE_SLOT_BYTES 65536u
 #define CORE_SLOTS 8u
 
+/* Tests that let each call fail in turn go on by this many: ThreadSanitizer makes each turn ten times as long. */
+#ifdef __SANITIZE_THREAD__
+#define CORE_FAULT_STEP 3
+#else
+#define CORE_FAULT_STEP 1
+#endif
+
 /* Opens the core. spec names the backend; change f->config before _open. If the environment has GB_TEST_BACKEND (for
  * example cuda), it replaces every host:discrete, so that the same tests run on a GPU. */
 void core_fixture_prepare(struct core_fixture *f, const char *spec);

@@ -232,9 +232,9 @@ START_TEST(leases_have_limits) {
 }
 END_TEST
 
-/* The default limits of leases, in total and for each holder. */
+/* The default limit of a holder, and one of all that four holders reach. */
 START_TEST(leases_have_limits_of_their_own) {
-    struct gb_holder *h[GB_LEASES_MAX / GB_HOLDER_LEASES_MAX + 1];
+    struct gb_holder *h[4 + 1];
     struct core_fixture f;
     struct gb_error err = GB_ERROR_INIT;
     struct gb_lease_params p;
@@ -242,7 +242,9 @@ START_TEST(leases_have_limits_of_their_own) {
     unsigned i;
     unsigned k;
 
-    core_fixture_init(&f, specs[0]);
+    core_fixture_prepare(&f, specs[0]);
+    f.config.leases_max = 4 * GB_HOLDER_LEASES_MAX;
+    core_fixture_open(&f);
     core_put_kind(&f, "a", GB_KIND_PAGEABLE, BYTES, 1, NULL);
     for (i = 0; i < count; i++) {
         h[i] = core_holder(f.core);
@@ -251,7 +253,7 @@ START_TEST(leases_have_limits_of_their_own) {
             gb_assert_ok(core_map(f.core, &p, NULL, &err), err);
         gb_assert_fails(core_map(f.core, &p, NULL, &err), err, GB_ERR_LIMIT_REACHED);
     }
-    ck_assert_uint_eq(core_leases(f.core, NULL, 0), GB_LEASES_MAX);
+    ck_assert_uint_eq(core_leases(f.core, NULL, 0), 4 * GB_HOLDER_LEASES_MAX);
     for (i = 0; i < count; i++)
         gb_holder_end(h[i]);
     core_until_unmapped(&f);
