@@ -264,6 +264,211 @@ static const char *const steps[] = {
     "ALTER TABLE sessions DROP COLUMN pool_id;",
 };
 
+/* What all steps make of an empty database, at once: each ALTER TABLE reads the whole schema again, and all of them took
+ * half of the first start. tests/unit/store/test_open.c compares the two. */
+static const char whole[] =
+    "CREATE TABLE sessions("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " name TEXT NOT NULL UNIQUE,"
+    " quota_bytes INTEGER," /* NULL in a quota: unlimited */
+    " quota_buffers INTEGER,"
+    " quota_pinned_bytes INTEGER,"
+    " idle_ttl_s INTEGER,"
+    " labels TEXT NOT NULL,"
+    " version INTEGER NOT NULL,"
+    " created_at_us INTEGER NOT NULL,"
+    " updated_at_us INTEGER NOT NULL,"
+    " durability TEXT NOT NULL DEFAULT 'none',"
+    " spill TEXT NOT NULL DEFAULT 'never',"
+    " priority INTEGER NOT NULL DEFAULT 0,"
+    " quota_stored_bytes INTEGER,"
+    " fleet_epoch INTEGER NOT NULL DEFAULT 0,"
+    " fleet_claim TEXT NOT NULL DEFAULT '',"
+    " on_partition TEXT NOT NULL DEFAULT 'serve',"
+    " aside_epoch INTEGER NOT NULL DEFAULT 0,"
+    " failover_after_s INTEGER NOT NULL DEFAULT 0,"
+    " replicas INTEGER NOT NULL DEFAULT 0,"
+    " holders TEXT NOT NULL DEFAULT '',"
+    " tenant TEXT NOT NULL DEFAULT '',"
+    " current_pools TEXT NOT NULL DEFAULT ''"
+    ") STRICT;"
+    "CREATE TABLE buffers("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " session_id INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL,"
+    " bytes INTEGER,"
+    " dtype TEXT NOT NULL,"
+    " shape TEXT NOT NULL,"
+    " kind TEXT NOT NULL,"
+    " device INTEGER NOT NULL,"
+    " pool TEXT NOT NULL,"
+    " stream TEXT NOT NULL,"
+    " state TEXT NOT NULL,"
+    " generation INTEGER NOT NULL,"
+    " version INTEGER NOT NULL,"
+    " crc32c INTEGER," /* NULL: not known */
+    " labels TEXT NOT NULL,"
+    " created_at_us INTEGER NOT NULL,"
+    " updated_at_us INTEGER NOT NULL,"
+    " mirrored INTEGER NOT NULL DEFAULT 0,"
+    " head TEXT NOT NULL DEFAULT 'uninitialized',"
+    " sealed INTEGER NOT NULL DEFAULT 0,"
+    " durability TEXT NOT NULL DEFAULT 'none',"
+    " spill TEXT NOT NULL DEFAULT 'never',"
+    " resident INTEGER NOT NULL DEFAULT 0,"
+    " UNIQUE(session_id, name)" /* serves the cascade too */
+    ") STRICT;"
+    "CREATE TABLE counters(id INTEGER PRIMARY KEY CHECK(id = 1)) STRICT;"
+    "CREATE TABLE tokens("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " name TEXT NOT NULL UNIQUE,"
+    " sha256_hex TEXT NOT NULL,"
+    " scope TEXT NOT NULL,"
+    " session TEXT NOT NULL,"
+    " created_at_us INTEGER NOT NULL,"
+    " prefix TEXT NOT NULL DEFAULT '',"
+    " subject TEXT NOT NULL DEFAULT '',"
+    " expires_at_us INTEGER NOT NULL DEFAULT 0," /* 0: never */
+    " old_sha256_hex TEXT NOT NULL DEFAULT '',"  /* before the last rotation */
+    " old_until_us INTEGER NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "CREATE TABLE token_epoch(id INTEGER PRIMARY KEY CHECK(id = 1), value INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE pools("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " session_id INTEGER NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,"
+    " name TEXT NOT NULL,"
+    " device INTEGER NOT NULL,"
+    " max_bytes INTEGER NOT NULL,"      /* 0: the whole device */
+    " release_threshold_bytes INTEGER," /* NULL: keep everything */
+    " follow_event_dependencies INTEGER NOT NULL,"
+    " allow_opportunistic INTEGER NOT NULL,"
+    " allow_internal_dependencies INTEGER NOT NULL,"
+    " exportable INTEGER NOT NULL,"
+    " version INTEGER NOT NULL,"
+    " created_at_us INTEGER NOT NULL,"
+    " updated_at_us INTEGER NOT NULL,"
+    " UNIQUE(session_id, name)"
+    ") STRICT;"
+    "CREATE TABLE answers("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " key TEXT NOT NULL UNIQUE,"
+    " fingerprint TEXT NOT NULL,"
+    " expires_at_us INTEGER NOT NULL,"
+    " status INTEGER NOT NULL," /* 0: carried out, and the answer is not known */
+    " headers TEXT NOT NULL,"
+    " body BLOB"
+    ") STRICT;"
+    "CREATE TABLE feed("
+    " id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " type TEXT NOT NULL,"
+    " session TEXT," /* NULL in these: does not apply */
+    " pool TEXT,"
+    " buffer TEXT,"
+    " device INTEGER,"
+    " bytes INTEGER,"
+    " count INTEGER,"
+    " generation INTEGER,"
+    " lease INTEGER,"
+    " detail TEXT,"
+    " head TEXT" /* NULL: not of a mirrored buffer */
+    ") STRICT;"
+    "CREATE TABLE feed_state(id INTEGER PRIMARY KEY CHECK(id = 1), dropped_through INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE history_series("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " scope TEXT NOT NULL,"
+    " object_id INTEGER NOT NULL,"
+    " uuid TEXT NOT NULL,"
+    " session TEXT NOT NULL,"
+    " name TEXT NOT NULL,"
+    " device INTEGER NOT NULL,"
+    " first_at_us INTEGER NOT NULL,"
+    " last_at_us INTEGER NOT NULL,"
+    " minutes_until_us INTEGER NOT NULL," /* what is before is rolled up */
+    " hours_until_us INTEGER NOT NULL,"
+    " visited_us INTEGER NOT NULL,"
+    " sample_rows INTEGER NOT NULL,"
+    " minute_rows INTEGER NOT NULL,"
+    " hour_rows INTEGER NOT NULL,"
+    " device_uuid TEXT NOT NULL DEFAULT '',"
+    " UNIQUE(scope, object_id, uuid)"
+    ") STRICT;"
+    "CREATE TABLE history_samples("
+    " series INTEGER NOT NULL,"
+    " at_us INTEGER NOT NULL,"
+    " used_bytes INTEGER,"
+    " reserved_bytes INTEGER,"
+    " PRIMARY KEY(series, at_us)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE history_minutes("
+    " series INTEGER NOT NULL,"
+    " at_us INTEGER NOT NULL,"
+    " samples INTEGER NOT NULL,"
+    " PRIMARY KEY(series, at_us)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE history_hours("
+    " series INTEGER NOT NULL,"
+    " at_us INTEGER NOT NULL,"
+    " samples INTEGER NOT NULL,"
+    " PRIMARY KEY(series, at_us)"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE history_starts("
+    " id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " at_us INTEGER NOT NULL,"
+    " ended_at_us INTEGER," /* where it did not say: last seen */
+    " how_it_ended TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE TABLE history_counted(id INTEGER PRIMARY KEY CHECK(id = 1)) STRICT;"
+    "CREATE TABLE token_uses("
+    " token_id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " address TEXT NOT NULL" /* '': a UNIX socket */
+    ") STRICT;"
+    "CREATE TABLE audit("
+    " id INTEGER PRIMARY KEY,"
+    " at_us INTEGER NOT NULL,"
+    " event TEXT NOT NULL,"
+    " method TEXT,"
+    " route TEXT,"
+    " code TEXT,"
+    " request_id TEXT,"
+    " address TEXT,"
+    " token TEXT,"
+    " certificate TEXT,"
+    " session TEXT,"
+    " object TEXT,"
+    " token_id INTEGER,"
+    " status INTEGER,"
+    " bytes INTEGER,"
+    " count INTEGER"
+    ") STRICT;"
+    "CREATE TABLE stored("
+    " buffer_id INTEGER PRIMARY KEY REFERENCES buffers(id) ON DELETE CASCADE,"
+    " generation INTEGER NOT NULL,"
+    " run INTEGER NOT NULL,"
+    " file_generation INTEGER NOT NULL," /* with file_tag, the name of the file */
+    " file_tag INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL,"
+    " dtype TEXT NOT NULL,"
+    " shape TEXT NOT NULL,"
+    " crc32c INTEGER NOT NULL,"
+    " blocks BLOB NOT NULL," /* CRC32C of each MiB: four bytes each, little-endian */
+    " data BLOB"             /* last, so that reading the others leaves it out; NULL: a file has the bytes */
+    ") STRICT;"
+    "CREATE TABLE identity("
+    " id INTEGER PRIMARY KEY CHECK(id = 1),"
+    " uuid TEXT NOT NULL," /* which files of bytes belong to this database */
+    " fleet TEXT NOT NULL DEFAULT ''"
+    ") STRICT;"
+    "CREATE TABLE seen(id INTEGER PRIMARY KEY, from_us INTEGER NOT NULL, to_us INTEGER NOT NULL) STRICT;"
+    "CREATE INDEX answers_by_expiry ON answers(expires_at_us);"
+    "CREATE UNIQUE INDEX tokens_by_subject ON tokens(subject) WHERE subject <> '';"
+    "CREATE TRIGGER tokens_revoked AFTER DELETE ON tokens BEGIN"
+    " DELETE FROM token_uses WHERE token_id = old.id; END;"
+    "INSERT INTO token_epoch VALUES(1, 0);"
+    "INSERT INTO feed_state VALUES(1, 0);"
+    "INSERT INTO identity VALUES(1, lower(hex(randomblob(16))), '');";
+
 #define NEWEST ((int64_t)(sizeof(steps) / sizeof(steps[0])))
 
 static int read_version(sqlite3 *db, const char *path, int64_t *ret_version, struct gb_error *err) {
@@ -289,17 +494,26 @@ int gb_migrate_pending(sqlite3 *db, const char *path, bool *ret_pending, struct 
     return 0;
 }
 
-static int step(sqlite3 *db, int64_t version, struct gb_error *err) {
-    char sql[48];
+/* Carries out sql, which makes the schema `version`. */
+static int step(sqlite3 *db, const char *sql, int64_t version, struct gb_error *err) {
+    char mark[48];
 
-    snprintf(sql, sizeof(sql), "PRAGMA user_version=%lld", (long long)version + 1);
+    snprintf(mark, sizeof(mark), "PRAGMA user_version=%lld", (long long)version);
     if (gb_db_exec(db, "BEGIN IMMEDIATE", err) < 0)
         return -1;
-    if (gb_db_exec(db, steps[version], err) == 0 && gb_db_exec(db, sql, err) == 0 && gb_db_exec(db, "COMMIT", err) == 0)
+    if (gb_db_exec(db, sql, err) == 0 && gb_db_exec(db, mark, err) == 0 && gb_db_exec(db, "COMMIT", err) == 0)
         return 0;
     if (!sqlite3_get_autocommit(db))
         gb_db_exec(db, "ROLLBACK", NULL);
     return -1;
+}
+
+int gb_migrate_from(sqlite3 *db, int64_t version, struct gb_error *err) {
+    for (; version < NEWEST; version++) {
+        if (step(db, steps[version], version + 1, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err) {
@@ -307,11 +521,7 @@ int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err) {
 
     if (read_version(db, path, &version, err) < 0)
         return -1;
-    for (; version < NEWEST; version++) {
-        if (step(db, version, err) < 0)
-            return -1;
-    }
-    return 0;
+    return version == 0 ? step(db, whole, NEWEST, err) : gb_migrate_from(db, version, err);
 }
 
 /* Adds the columns of counters.def that the database lacks, so that a new counter needs no step of its own. */

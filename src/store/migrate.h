@@ -11,8 +11,11 @@
 /* Whether the database is older than this program. A newer one is refused with INTERNAL. */
 int gb_migrate_pending(sqlite3 *db, const char *path, bool *ret_pending, struct gb_error *err);
 
-/* Brings the database to the newest schema, each step in a transaction of its own. Only under the lock file. */
+/* Brings the database to the newest schema: an empty one at once, an older one by steps, each in a transaction of its
+ * own. Only under the lock file. */
 int gb_migrate(sqlite3 *db, const char *path, struct gb_error *err);
+/* The steps behind `version`. [gb_migrate, tests] */
+int gb_migrate_from(sqlite3 *db, int64_t version, struct gb_error *err);
 
 /* Where the database is read: the file, or a copy in memory while the disk has no room to open the file. */
 struct gb_storage {

@@ -8,7 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <sqlite3.h>
+
 #include "gb_test.h"
+#include "store/migrate.h"
 #include "store_fixture.h"
 
 /* Makes the records' tables those of an earlier schema: drops the columns that later ones have brought. */
@@ -564,6 +567,56 @@ START_TEST(a_removed_lock_is_made_again) {
 }
 END_TEST
 
+/* Prints each table with its columns in their order, each index, trigger and row. */
+static char *describe(sqlite3 *db) {
+    static const char sql[] =
+        "SELECT t.name, t.strict, t.wr, c.cid, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk FROM "
+        "pragma_table_list AS"
+        " t JOIN pragma_table_info(t.name) AS c WHERE t.schema = 'main' ORDER BY t.name, c.cid;"
+        "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('index', 'trigger') ORDER BY name;"
+        "SELECT t.name, f.* FROM pragma_table_list AS t JOIN pragma_foreign_key_list(t.name) AS f ORDER BY t.name;"
+        "SELECT 'user_version', user_version FROM pragma_user_version;"
+        "SELECT * FROM token_epoch; SELECT * FROM feed_state; SELECT id, length(uuid), fleet FROM identity;"
+        "SELECT count(*) FROM seen; SELECT count(*) FROM history_series";
+    const char *next = sql;
+    sqlite3_stmt *stmt;
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    int i;
+
+    while (*next != '\0') {
+        ck_assert_int_eq(sqlite3_prepare_v2(db, next, -1, &stmt, &next), SQLITE_OK);
+        while (sqlite3_step(stmt) == SQLITE_ROW) {
+            for (i = 0; i < sqlite3_column_count(stmt); i++)
+                fprintf(out, "%s|", (const char *)sqlite3_column_text(stmt, i));
+            fputc('\n', out);
+        }
+        ck_assert_int_eq(sqlite3_finalize(stmt), SQLITE_OK);
+    }
+    fclose(out);
+    return text;
+}
+
+START_TEST(a_new_schema_is_what_the_steps_make) {
+    struct gb_error err = GB_ERROR_INIT;
+    char *text[2];
+    sqlite3 *db;
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        ck_assert_int_eq(sqlite3_open(":memory:", &db), SQLITE_OK);
+        gb_assert_ok(i == 0 ? gb_migrate(db, "here", &err) : gb_migrate_from(db, 0, &err), err);
+        text[i] = describe(db);
+        sqlite3_close(db);
+    }
+    ck_assert(strstr(text[0], "sessions|1|0|0|id|INTEGER|") && strstr(text[0], "tokens_revoked"));
+    ck_assert_str_eq(text[0], text[1]);
+    free(text[0]);
+    free(text[1]);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("store_open");
 
@@ -574,6 +627,7 @@ int main(void) {
     gb_test_add(suite, "damaged", a_damaged_database_is_refused_and_kept, 60);
     gb_test_add(suite, "numbers", numbers_near_the_end_are_refused_and_kept, 60);
     gb_test_add(suite, "newer", a_newer_schema_is_refused, 60);
+    gb_test_add(suite, "whole", a_new_schema_is_what_the_steps_make, 60);
     gb_test_add(suite, "older", an_older_schema_is_migrated, 60);
     gb_test_add(suite, "stored", a_database_without_stored_bytes_is_migrated, 60);
     gb_test_add(suite, "none aside", no_session_of_before_was_set_aside, 60);
