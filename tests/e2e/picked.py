@@ -26,7 +26,7 @@ REST = {"test_" + name for name in """
     fleet_move_requests fleet_nodes fleet_pull_replica fleet_quorum fleet_restore fleet_stop fleet_ways fsck
     generated_client hostile page_actions page_address page_durable page_live page_look page_pictures page_rates
     proxy_files pull python_package remedies repeat reuse room schema share_gpu share_kill soak stop suites
-    tls_crowd tls_suites tokens tokens_file unknown_length unread""".split()}
+    tls_crowd tls_suites tokens tokens_file triton unknown_length unread""".split()}
 
 # What make quick runs: one test for each large part, none of which takes long.
 QUICK = {tuple(name.split("/")) for name in """
