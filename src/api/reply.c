@@ -279,6 +279,7 @@ void gb_render_buffer_members(struct gb_json_writer *out, const struct gb_api *a
     *gb_digits_hex(crc, rec->crc32c, 8) = '\0';
     gb_json_put_string(out, "crc32c", rec->has_crc32c ? crc : NULL);
     gb_json_put_bool(out, "sealed", rec->sealed);
+    gb_json_put_string(out, "link", rec->link.s[0] != '\0' ? rec->link.s : NULL);
     gb_json_put_bool(out, "adopted", rec->adopted);
     gb_json_put_u64(out, "leases", rec->leases);
     gb_json_put_bool(out, "escaped", rec->tainted);

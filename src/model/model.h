@@ -415,6 +415,7 @@ struct gb_buffer_rec {
     struct gb_side_rec sides[GB_SIDES]; /* of a mirrored buffer; not persisted */
     bool damaged;                       /* its bytes on disk were found damaged or missing; not persisted */
     bool in_host;                       /* STORED, and in host memory; not persisted */
+    struct gb_name link;                /* the sealed buffer whose bytes it has by a link; "": none; not persisted */
     int64_t layout; /* dtype TENSORS: the generation that brought the table, since the start; not persisted */
 };
 

@@ -265,7 +265,7 @@ static const char *const steps[] = {
 };
 
 /* What all steps make of an empty database, at once: each ALTER TABLE reads the whole schema again, and all of them took
- * half of the first start. tests/unit/store/test_open.c compares the two. */
+ * a fifth of a first start. tests/unit/store/test_open.c compares the two. */
 static const char whole[] =
     "CREATE TABLE sessions("
     " id INTEGER PRIMARY KEY AUTOINCREMENT,"

@@ -333,8 +333,11 @@ def test_a_session_is_taken_over_by_a_holder(fleet, session):  # noqa: F811
     fleet.make("a", session, replicas=2, on_partition="stop", failover_after_s=TTL_S + 1, labels={"k": "v"},
                quota={"bytes": 1 << 24})
     body = os.urandom(1 << 20)
-    put(fleet, "a", session, "x", body)
+    link = (S + "/buffers/current/copy", {"from": "x", "share": True})
+    put(fleet, "a", session, "current", b"before", seal=False)
     put(fleet, "a", session, "open", b"changes", seal=False)
+    put(fleet, "a", session, "x", body)
+    fleet.ask("a", "POST", *link).expect(200)
     names = settled(fleet, "a", session, 2, 1)
     fleet.kill("a")
     owner = until("it has a new owner", lambda: (r := fleet.etcd.read("sessions")[session])["node"] != "a"
@@ -347,7 +350,10 @@ def test_a_session_is_taken_over_by_a_holder(fleet, session):  # noqa: F811
     assert (now["labels"] == {"k": "v"} and now["quota"]["bytes"] == 1 << 24 and now["fleet"]["failover_after_s"]
             == TTL_S + 1)
     assert fleet.ask(owner, "GET", DATA.format(session, "x")).expect(200).body == body
-    fleet.ask(owner, "GET", DATA.format(session, "open")).problem(410, "content_lost")
+    for name in ("open", "current"):
+        fleet.ask(owner, "GET", DATA.format(session, name)).problem(410, "content_lost")
+    assert fleet.ask(owner, "POST", *link).expect(200).json()["link"] == "x"
+    assert fleet.ask(owner, "GET", DATA.format(session, "current")).expect(200).body == body
     until("names are free", lambda: fleet.ask(owner, "PUT", DATA.format(session, "new"), b"x").status in (200, 201))
     fleet.ask(owner, "PUT", DATA.format(session, "open"), b"again").expect(200)
     back(fleet, "a")

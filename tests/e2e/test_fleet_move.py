@@ -143,6 +143,34 @@ class Client(threading.Thread):
                                                                                                      self.sent, got[:8])
 
 
+
+def test_links_stay_links(fleet, session):
+    """What two names share is pulled once, and shared there as well; also durable, and when the session goes on."""
+    fleet.make("a", session)
+    S = "/v1/sessions/" + session
+    one, two = (os.urandom(1 << 20) for _ in range(2))
+    for name, data in ("v1", one), ("v2", two):
+        fleet.ask("a", "PUT", DATA.format(session, name) + "?durability=sync&dtype=float32", data).expect(201)
+        fleet.ask("a", "POST", f"{S}/buffers/{name}/seal").expect(200)
+    fleet.ask("a", "PUT", DATA.format(session, "current"), b"12", {"Content-Type": "application/octet-stream"})
+    fleet.ask("a", "PATCH", S + "/buffers/current", {"labels": {"k": "v"}}).expect(200)
+    for name, source in ("current", "v2"), ("before", "v1"), ("gone", "v1"):
+        fleet.ask("a", "POST", f"{S}/buffers/{name}/copy", {"from": source, "share": True})
+    fleet.ask("a", "PATCH", DATA.format(session, "gone") + "?offset=0", b"written").expect(200)
+    before = {b["name"]: b for b in fleet.ask("a", "GET", S + "/buffers").json()["items"]}
+    assert [before[name]["link"] for name in ("current", "before", "gone", "v1")] == ["v2", "v1", None, None]
+    for epoch, (former, to) in enumerate((("a", "b"), ("b", "a")), 2):
+        moved(fleet, session, to, at=former, former=former, epoch=epoch)
+        after = {b["name"]: b for b in fleet.ask(to, "GET", S + "/buffers").json()["items"]}
+        same = ("bytes", "dtype", "shape", "kind", "durability", "spill", "sealed", "labels", "state", "crc32c", "link")
+        for name, b in before.items():
+            assert {k: after[name][k] for k in same} == {k: b[k] for k in same}, name
+        assert fleet.ask(to, "GET", S).json()["used_bytes"] == 3 << 20
+        for name, data in ("current", two), ("before", one), ("gone", b"written" + one[7:]):
+            assert fleet.ask(to, "GET", DATA.format(session, name)).body == data
+        fleet.ask(to, "POST", f"{S}/buffers/current/copy", {"from": "v2", "share": True}).expect(200)
+
+
 def test_writers_lose_nothing(fleet, session):
     fleet.make("a", session)
     clients = [Client(fleet, session, f"w{i}", in_place=i % 2 == 1, bytes=64 << 10 if i == 2 else 4096)

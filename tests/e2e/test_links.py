@@ -49,8 +49,10 @@ def test_a_link_takes_no_memory(two):
     assert used(two) == before and made.json()["generation"] == 1 and not made.json()["sealed"]
     for field in ("bytes", "dtype", "shape", "kind", "device", "pool", "crc32c", "state"):
         assert made.json()[field] == v1[field]
+    assert made.json()["link"] == "v1" and v1["link"] is None
     assert two.data("current") == ONE
     switched = link(two, "current", "v2").expect(200).json()
+    assert switched["link"] == two.meta("current")["link"] == "v2"
     assert switched["generation"] == 2 and used(two) == before and two.data("current") == TWO
     link(two, "current", "v2").expect(200)
     link(two, "other", "v2").expect(201)
@@ -62,7 +64,7 @@ def test_a_link_takes_no_memory(two):
     delete(two, "current")
     until("its memory is free", lambda: used(two) == before - BYTES)
     delete(two, "v2")
-    assert used(two) == before - BYTES and two.data("other") == TWO
+    assert used(two) == before - BYTES and two.data("other") == TWO and two.meta("other")["link"] is None
     delete(two, "other")
     until("all memory is free", lambda: used(two) == before - 2 * BYTES)
 
@@ -72,7 +74,8 @@ def test_a_link_that_is_written_has_memory_of_its_own(two):
     link(two, "current", "v1").expect(201)
     two.ask("PUT", "buffers/current/data?in_place=true", TWO).problem(409, "sealed")
     two.ask("POST", "buffers/current/fill", {"pattern": 1, "in_place": True}).problem(409, "sealed")
-    two.ask("PATCH", "buffers/current/data?offset=1", b"xy").expect(200)
+    written = two.ask("PATCH", "buffers/current/data?offset=1", b"xy").expect(200).json()
+    assert written["link"] is None and two.meta("current")["link"] is None
     assert two.data("current") == ONE[:1] + b"xy" + ONE[3:] and two.data("v1") == ONE
     assert used(two) == before + BYTES
     two.ask("PUT", "buffers/current/data?in_place=true", TWO).expect(200)

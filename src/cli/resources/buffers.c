@@ -618,6 +618,13 @@ static void put_place(json_t *buffer) {
         fputs("  resident", stdout);
 }
 
+static void put_link(json_t *buffer) {
+    if (!json_is_string(json_object_get(buffer, "link")))
+        return;
+    fputs("  link to ", stdout);
+    gb_cli_put(stdout, gb_cli_text(buffer, "link"));
+}
+
 int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
     char shape[GB_CLI_CELL];
     char size[24];
@@ -633,6 +640,7 @@ int gb_cli_show_buffer(struct gb_cli *cli, json_t *buffer) {
         gb_cli_put(stdout, shape);
         printf("  generation %.0f%s", gb_cli_number(buffer, "generation"),
                json_is_true(json_object_get(buffer, "sealed")) ? "  sealed" : "");
+        put_link(buffer);
         put_sides(buffer);
         put_durability(buffer);
         put_place(buffer);

@@ -68,6 +68,15 @@ static void buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_s
     }
 }
 
+/* Writes the name of the sealed buffer that has the same content. */
+static void look_link_locked(const struct gb_buffer *buffer, struct gb_name *ret) {
+    const struct gb_buffer *other = buffer->rec.sealed ? NULL : buffer->shares;
+
+    while (other && other != buffer && !(other->rec.sealed && !other->deleting))
+        other = other->shares;
+    strcpy(ret->s, other && other != buffer ? other->name : "");
+}
+
 void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec *ret) {
     const struct gb_buffer_kept *kept = &buffer->rec;
 
@@ -80,6 +89,7 @@ void gb_buffer_look_locked(const struct gb_buffer *buffer, struct gb_buffer_rec 
     ret->labels = kept->labels;
     ret->layout = kept->layout;
     buffer_look_sides_locked(buffer, ret->sides);
+    look_link_locked(buffer, &ret->link);
     ret->damaged = buffer->stored && atomic_load(&buffer->stored->damaged);
     ret->in_host = kept->state == GB_BUFFER_STORED && buffer->stored && buffer->stored->block;
 }
@@ -770,6 +780,7 @@ void gb_guard_tell_locked(const struct gb_buffer *b, struct gb_buffer_rec *ret) 
     if (b->rec.mirrored)
         ret->adopted = b->rec.adopted;
     buffer_look_sides_locked(b, ret->sides);
+    look_link_locked(b, &ret->link);
 }
 
 int gb_adopted_check_locked(const struct gb_buffer *b, const char *what, struct gb_error *err) {

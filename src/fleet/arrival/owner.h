@@ -66,7 +66,9 @@ struct gb_arrival_item {
     struct gb_name name;
     char *facts; /* fields of the record, as they are here */
     char made[40];
-    uint64_t generation; /* of the bytes here; 0: not here */
+    uint64_t generation;      /* of the bytes here; 0: not here */
+    struct gb_name link;      /* "": none; it is to get the bytes of that sealed buffer */
+    uint64_t link_generation; /* of the owner's link */
     uint64_t bytes;
     unsigned round; /* in which the owner listed it last */
     bool sealed;    /* here */

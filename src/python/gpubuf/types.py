@@ -43,7 +43,7 @@ class ListedBuffer(TypedDict):
     lost. durability: none, behind or sync. stored_generation: the generation whose bytes are on disk for good; None: no
     generation is. damaged: True if the bytes on disk were found damaged or missing. spill: where bytes that are not
     durable may go when others want the memory: never, host or disk. resident: True if bytes leave memory on request
-    alone."""
+    alone. link: the sealed buffer whose bytes it has by a link."""
 
     name: str
     session: str
@@ -68,6 +68,7 @@ class ListedBuffer(TypedDict):
     head: Optional[str]
     sides: Optional[Sides]
     sealed: bool
+    link: Optional[str]
     adopted: bool
     leases: int
     escaped: bool
