@@ -264,8 +264,8 @@ static const char *const steps[] = {
     "ALTER TABLE sessions DROP COLUMN pool_id;",
 };
 
-/* What all steps make of an empty database, at once: each ALTER TABLE reads the whole schema again, and all of them took
- * a fifth of a first start. tests/unit/store/test_open.c compares the two. */
+/* What all steps make of an empty database, at once: each ALTER TABLE reads the whole schema again, and all of them
+ * took a fifth of a first start. tests/unit/store/test_open.c compares the two. */
 static const char whole[] =
     "CREATE TABLE sessions("
     " id INTEGER PRIMARY KEY AUTOINCREMENT,"

@@ -145,7 +145,7 @@ class Client(threading.Thread):
 
 
 def test_links_stay_links(fleet, session):
-    """What two names share is pulled once, and shared there as well; also durable, and when the session goes on."""
+    """What two names share is pulled once, and shared there as well; also durable, and when the session moves on."""
     fleet.make("a", session)
     S = "/v1/sessions/" + session
     one, two = (os.urandom(1 << 20) for _ in range(2))

@@ -83,7 +83,8 @@ class Triton:
             return {"name": name, "parameters": parameters}
 
         return self.ask("models/affine/infer", {
-            "inputs": [{**shared("IN", "in"), "datatype": "FP32", "shape": [COUNT]}], "outputs": [shared("OUT", "out")]})
+            "inputs": [{**shared("IN", "in"), "datatype": "FP32", "shape": [COUNT]}],
+            "outputs": [shared("OUT", "out")]})
 
 
 @pytest.fixture

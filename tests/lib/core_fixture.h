@@ -22,7 +22,7 @@ struct core_fixture {
 #define CORE_SLOT_BYTES 65536u
 #define CORE_SLOTS 8u
 
-/* Tests that let each call fail in turn take each of so many: ThreadSanitizer makes each turn ten times as long. */
+/* From one call that a test lets fail to the next. ThreadSanitizer makes each turn ten times as long. */
 #ifdef __SANITIZE_THREAD__
 #define CORE_FAULT_STEP 3
 #else

@@ -1,5 +1,5 @@
-/* The stage of an arrival: a local session as the owner describes it, with its pools and streams. At the end it gets the
- * session's name. arrival.c brings its buffers. */
+/* The stage of an arrival: a local session as the owner describes it, with its pools and streams. At the end it gets
+ * the session's name. arrival.c brings its buffers. */
 #include "fleet/arrival/stage.h"
 
 #include <inttypes.h>
