@@ -79,6 +79,31 @@ int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, c
 /* Describes a mapping. mapping: one that lives. Any thread. Returns a value of the mapping, which never changes. */
 const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *mapping);
 
+/* A tensor of a buffer that holds several: of dtype "tensors", as a safetensors file. */
+struct gpubuf_tensor {
+    const char *name;     /* UTF-8 */
+    const char *alias_of; /* the tensor of which the name is another one; NULL: none */
+    char dtype[GPUBUF_WORD_SIZE];
+    unsigned ndim;
+    uint64_t shape[GPUBUF_DIMS_MAX];
+    uint64_t bytes;
+    uint64_t offset; /* where it begins in the mapping's memory; a multiple of 256, unless it has no bytes */
+    uint64_t room[3];
+};
+
+/* Lists the tensors of a mapped buffer, in the order of their bytes, and then their aliases. The first call reads the
+ * header at the beginning of the memory, from a device after the earlier writes of the buffer. mapping: one that lives.
+ * *ret, which may not be NULL, belongs to the mapping and is valid as long as that lives; *ret_count: how many there
+ * are. Any thread. Returns 0 or -1. Errors: UNSUPPORTED_ARRAY if the buffer is one tensor, or a header no header;
+ * CANNOT_MAP if the driver refuses. */
+int gpubuf_mapping_tensors(gpubuf_mapping *mapping, const struct gpubuf_tensor **ret, size_t *ret_count,
+                           struct gpubuf_error *err);
+
+/* Finds a tensor of a mapped buffer by its name or an alias. mapping, *ret: as of gpubuf_mapping_tensors(). name: UTF-8.
+ * Any thread. Returns 0 or -1. Errors: TENSOR_NOT_FOUND, and those of gpubuf_mapping_tensors(). */
+int gpubuf_mapping_tensor(gpubuf_mapping *mapping, const char *name, const struct gpubuf_tensor **ret,
+                          struct gpubuf_error *err);
+
 /* Makes later work on a CUDA stream wait, on the device, for earlier writes of the mapping's buffer. stream: a
  * CUstream, as cudaStream_t is; NULL: the default stream. Any thread. Returns 0, also if no such write runs, or -1.
  * Errors: CANNOT_MAP if the driver refuses. */

@@ -68,6 +68,7 @@ struct uuid {
     CUDA_CALL(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (uint64_t * ret, struct ipc_handle handle, unsigned flags)) \
     CUDA_CALL(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (uint64_t at))                                               \
     CUDA_CALL(cuIpcOpenEventHandle, "cuIpcOpenEventHandle", (void **ret, struct ipc_handle handle))                    \
+    CUDA_CALL(cuMemcpyDtoH, "cuMemcpyDtoH_v2", (void *room, uint64_t at, size_t bytes))                                \
     CUDA_CALL(cuEventRecord, "cuEventRecord", (void *event, void *stream))                                             \
     CUDA_CALL(cuEventSynchronize, "cuEventSynchronize", (void *event))                                                 \
     CUDA_CALL(cuEventDestroy, "cuEventDestroy_v2", (void *event))                                                      \
@@ -479,6 +480,21 @@ int gbc_driver_wait(const struct gbc_driver *d, const struct gbc_device_map *map
     if (enter(d, &entered, err) < 0)
         return -1;
     r = CALL(cuStreamWaitEvent, stream, map->event, 0);
+    leave(d);
+    return r;
+}
+
+int gbc_driver_read(const struct gbc_driver *d, const struct gbc_device_map *map, uint64_t at, void *room, size_t bytes,
+                    struct gpubuf_error *err) {
+    struct gbc_device_map entered = *map;
+    int r = 0;
+
+    if (enter(d, &entered, err) < 0)
+        return -1;
+    if (map->event)
+        r = CALL(cuEventSynchronize, map->event);
+    if (r == 0)
+        r = CALL(cuMemcpyDtoH, room, map->base + at, bytes);
     leave(d);
     return r;
 }

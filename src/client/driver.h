@@ -53,6 +53,9 @@ int gbc_driver_map(struct gbc_driver *driver, const struct gbc_grant *grant, str
 void gbc_driver_unmap(const struct gbc_driver *driver, struct gbc_device_map *map); /* half-made ones too */
 int gbc_driver_wait(const struct gbc_driver *driver, const struct gbc_device_map *map, void *stream,
                     struct gpubuf_error *err);
+/* Copies bytes of the device's memory, from `at` of the mapping on, after the writes that ran when it was made. */
+int gbc_driver_read(const struct gbc_driver *driver, const struct gbc_device_map *map, uint64_t at, void *room,
+                    size_t bytes, struct gpubuf_error *err);
 /* Records the event that the daemon waits for; unmap waits for it, too. */
 int gbc_driver_finish(const struct gbc_driver *driver, struct gbc_device_map *map, void *stream,
                       struct gpubuf_error *err);

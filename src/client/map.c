@@ -2,6 +2,7 @@
  * UNIX socket, mapped into this process, and released. A mapping lives as long as the connection it was made over:
  * when the daemon is gone, gpubuf_mapping_alive() says so and the memory stays until gpubuf_unmap(). */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 #include "client/client.h"
 #include "client/driver.h"
 #include "client/unix_conn.h"
+#include "format/table.h"
 
 static const struct {
     const char *name;
@@ -24,6 +26,11 @@ struct gpubuf_mapping {
     void *host; /* what mmap gave; NULL for a device's memory */
     size_t host_bytes;
     struct gbc_device_map device;
+    uint64_t device_offset; /* where the buffer begins in it */
+    pthread_mutex_t lock;   /* guards the three below, which are set once */
+    struct gb_table *table; /* NULL: not asked for yet */
+    struct gpubuf_tensor *tensors;
+    char *names; /* of the tensors and aliases */
 };
 
 const struct gpubuf_mapping_info *gpubuf_mapping_info_of(const gpubuf_mapping *mapping) {
@@ -160,6 +167,7 @@ static int map_device(gpubuf_mapping *m, struct given *g, const struct gpubuf_ma
     if (gbc_driver_map(driver, &g->grant, &m->device, err) < 0)
         return -1;
     m->info.cuda_device = g->grant.device;
+    m->device_offset = g->offset;
     m->info.device_memory = m->device.base + g->offset;
     return 0;
 }
@@ -306,6 +314,7 @@ int gpubuf_map(gpubuf_client *client, const char *session, const char *buffer, c
         free(m);
         return -1;
     }
+    pthread_mutex_init(&m->lock, NULL);
     *ret = m;
     return 0;
 }
@@ -392,11 +401,185 @@ int gpubuf_unmap(gpubuf_mapping *mapping, struct gpubuf_error *err) {
         munmap(mapping->host, mapping->host_bytes);
     else if ((driver = gbc_link_driver(mapping->link, NULL)))
         gbc_driver_unmap(driver, &mapping->device);
+    gb_table_unref(mapping->table);
+    free(mapping->tensors);
+    free(mapping->names);
+    pthread_mutex_destroy(&mapping->lock);
     if (gbc_link_alive(mapping->link)) /* else it ended with the connection */
         r = let_go(mapping->link, mapping->info.lease, err);
     gbc_link_leave(mapping->link);
     free(mapping);
     return r;
+}
+
+/* --- the tensors of a mapping ------------------------------------------------------------------------------------- */
+
+#define LENGTH_BYTES 8 /* of the header, in front of it */
+
+/* Reads bytes of the mapping; they lie within it. */
+static int read_memory(const gpubuf_mapping *m, uint64_t at, void *room, size_t bytes, struct gpubuf_error *err) {
+    const struct gbc_driver *driver;
+
+    if (m->host) {
+        memcpy(room, (const char *)m->info.memory + at, bytes);
+        return 0;
+    }
+    driver = gbc_link_driver(m->link, err);
+    return driver ? gbc_driver_read(driver, &m->device, m->device_offset + at, room, bytes, err) : -1;
+}
+
+/* The error of the parser, whose codes are the library's. */
+static int not_a_table(struct gpubuf_error *err, const struct gb_error *why) {
+    if (why->code == GB_ERR_SATURATED)
+        return gbc_error_memory(err);
+    return gbc_error_set(err, (int)why->code, "%s", why->detail);
+}
+
+static struct gb_table *read_table(const gpubuf_mapping *m, struct gpubuf_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_table *table = NULL;
+    unsigned char length[LENGTH_BYTES];
+    uint64_t bytes = 0;
+    char *head;
+    int i;
+
+    if (strcmp(m->info.dtype, "tensors") != 0 || m->info.bytes < LENGTH_BYTES) {
+        gbc_error_set(err, GPUBUF_UNSUPPORTED_ARRAY, "the buffer \"%s\" is one tensor, of dtype %s", m->info.buffer,
+                      m->info.dtype);
+        return NULL;
+    }
+    if (read_memory(m, 0, length, sizeof(length), err) < 0)
+        return NULL;
+    for (i = LENGTH_BYTES - 1; i >= 0; i--)
+        bytes = bytes << 8 | length[i];
+    if (bytes > m->info.bytes - LENGTH_BYTES) {
+        gbc_error_set(err, GPUBUF_UNSUPPORTED_ARRAY, "the buffer \"%s\" is shorter than its header says",
+                      m->info.buffer);
+        return NULL;
+    }
+    head = malloc(LENGTH_BYTES + (size_t)bytes);
+    if (!head)
+        gbc_error_memory(err);
+    else if (read_memory(m, 0, head, LENGTH_BYTES + (size_t)bytes, err) == 0) {
+        table = gb_table_new(head, LENGTH_BYTES + (size_t)bytes, &why);
+        if (table && gb_table_bytes(table) != m->info.bytes) {
+            gb_error_set(&why, GB_ERR_UNSUPPORTED_ARRAY, "the buffer \"%s\" has not the bytes of its header",
+                         m->info.buffer);
+            gb_table_unref(table);
+            table = NULL;
+        }
+        if (!table)
+            not_a_table(err, &why);
+    }
+    free(head);
+    return table;
+}
+
+/* Copies the name behind those that are there. */
+static const char *keep_name(char **at, const char *name, size_t len) {
+    char *kept = *at;
+
+    memcpy(kept, name, len);
+    kept[len] = '\0';
+    *at += len + 1;
+    return kept;
+}
+
+static size_t names_bytes(const struct gb_table *table) {
+    size_t bytes = 0;
+    uint64_t at;
+    size_t len;
+    size_t of;
+    size_t i;
+
+    for (i = 0; i < gb_table_count(table); i++)
+        bytes += gb_table_tensor(table, i, &at)->name_len + 1;
+    for (i = 0; i < gb_table_aliases(table); i++) {
+        gb_table_alias(table, i, &len, &of);
+        bytes += len + 1;
+    }
+    return bytes;
+}
+
+static void fill_tensors(const struct gb_table *table, struct gpubuf_tensor *tensors, char *names) {
+    size_t count = gb_table_count(table);
+    const char *name;
+    size_t len;
+    size_t of;
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        const struct gb_safetensor *from = gb_table_tensor(table, i, &tensors[i].offset);
+
+        tensors[i].name = keep_name(&names, from->name, from->name_len);
+        gbc_copy(tensors[i].dtype, sizeof(tensors[i].dtype), gb_dtype_name(from->dtype));
+        tensors[i].ndim = from->shape.dims;
+        memcpy(tensors[i].shape, from->shape.dim, from->shape.dims * sizeof(from->shape.dim[0]));
+        tensors[i].bytes = from->end - from->begin;
+    }
+    for (i = 0; i < gb_table_aliases(table); i++) {
+        name = gb_table_alias(table, i, &len, &of);
+        tensors[count + i] = tensors[of];
+        tensors[count + i].name = keep_name(&names, name, len);
+        tensors[count + i].alias_of = tensors[of].name;
+    }
+}
+
+static int open_table_locked(gpubuf_mapping *m, struct gpubuf_error *err) {
+    struct gb_table *table;
+
+    if (m->table)
+        return 0;
+    table = read_table(m, err);
+    if (!table)
+        return -1;
+    m->tensors = calloc(gb_table_count(table) + gb_table_aliases(table) + 1, sizeof(*m->tensors));
+    m->names = malloc(names_bytes(table) + 1);
+    if (!m->tensors || !m->names) {
+        free(m->tensors);
+        free(m->names);
+        m->tensors = NULL;
+        m->names = NULL;
+        gb_table_unref(table);
+        return gbc_error_memory(err);
+    }
+    fill_tensors(table, m->tensors, m->names);
+    m->table = table;
+    return 0;
+}
+
+static int open_table(gpubuf_mapping *m, struct gpubuf_error *err) {
+    int r;
+
+    gbc_error_init(err);
+    pthread_mutex_lock(&m->lock);
+    r = open_table_locked(m, err);
+    pthread_mutex_unlock(&m->lock);
+    return r;
+}
+
+int gpubuf_mapping_tensors(gpubuf_mapping *mapping, const struct gpubuf_tensor **ret, size_t *ret_count,
+                           struct gpubuf_error *err) {
+    if (open_table(mapping, err) < 0)
+        return -1;
+    *ret = mapping->tensors;
+    if (ret_count)
+        *ret_count = gb_table_count(mapping->table) + gb_table_aliases(mapping->table);
+    return 0;
+}
+
+int gpubuf_mapping_tensor(gpubuf_mapping *mapping, const char *name, const struct gpubuf_tensor **ret,
+                          struct gpubuf_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int64_t i;
+
+    if (open_table(mapping, err) < 0)
+        return -1;
+    i = gb_table_find(mapping->table, name, strlen(name), &why);
+    if (i < 0)
+        return not_a_table(err, &why);
+    *ret = &mapping->tensors[i];
+    return 0;
 }
 
 /* --- adoptions ---------------------------------------------------------------------------------------------------- */

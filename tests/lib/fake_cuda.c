@@ -10,9 +10,13 @@ static int held;    /* contexts, allocations, ranges, mappings, pools, pointers,
 static int pushed;  /* contexts that are current */
 static int fail_at; /* the call that fails; 0: none */
 static int calls;
-static int imported; /* pools, since the start */
-static int opened;   /* access that was given to other devices */
-static int recorded; /* events */
+static int imported;       /* pools, since the start */
+static int opened;         /* access that was given to other devices */
+static int recorded;       /* events */
+static const char *memory; /* what a mapping's memory has, from FIRST on */
+static size_t memory_bytes;
+
+#define FIRST (UINT64_C(0x700000000000) + 512)
 
 /* For the test. */
 void fake_fail(int at);
@@ -21,6 +25,12 @@ int fake_calls(void);
 int fake_imported(void);
 int fake_opened(void);
 int fake_recorded(void);
+void fake_memory(const void *bytes, size_t n);
+
+void fake_memory(const void *bytes, size_t n) {
+    memory = bytes;
+    memory_bytes = n;
+}
 
 int fake_imported(void) {
     return imported;
@@ -204,6 +214,14 @@ CALL(cuEventRecord, void *event, void *stream) {
 CALL(cuEventSynchronize, void *event) {
     recorded--;
     return event != &held;
+}
+
+CALL(cuMemcpyDtoH_v2, void *room, uint64_t at, size_t bytes) {
+    MAY_FAIL;
+    if (pushed != 1 || at < FIRST || at - FIRST > memory_bytes || bytes > memory_bytes - (at - FIRST))
+        return 1;
+    memcpy(room, memory + (at - FIRST), bytes);
+    return 0;
 }
 
 CALL(cuEventDestroy_v2, void *event) {

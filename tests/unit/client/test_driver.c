@@ -18,6 +18,16 @@ static int (*fake_calls)(void);
 static int (*fake_imported)(void);
 static int (*fake_opened)(void);
 static int (*fake_recorded)(void);
+static void (*fake_memory)(const void *bytes, size_t n);
+
+/* A table of two tensors and an alias: 513 bytes of memory. */
+#define HEADER                                                                                                         \
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[],"            \
+    "\"data_offsets\":[8,9]},\"__metadata__\":{\"c\":\"a\"}}"
+#define TABLE_BYTES 513
+
+static const char *dtype = "uint8"; /* of the next reply */
+static unsigned bytes = 100;
 
 static struct fake_server fake;
 static struct { struct gpubuf_error err; } f;
@@ -33,11 +43,12 @@ static void answer(char *text, size_t size, unsigned way, const char *uuid) {
     char json[1024];
     int n =
         snprintf(json, sizeof(json),
-                 "{\"lease\":\"17\",\"session\":\"s\",\"buffer\":\"x\",\"mode\":\"read\",\"way\":\"%s\",\"bytes\":100,"
+                 "{\"lease\":\"17\",\"session\":\"s\",\"buffer\":\"x\",\"mode\":\"read\",\"way\":\"%s\",\"bytes\":%u,"
+                 "\"dtype\":\"%s\","
                  "\"map_bytes\":4096,\"offset\":512,\"generation\":3,\"device\":{\"index\":0,\"uuid\":\"%s\"},"
                  "\"fds\":%u,\"handle\":\"%s\",\"event\":\"%s\",\"finished_event\":\"%s\",\"pool\":%s,"
                  "\"passed_over\":[{\"way\":\"magic\",\"reason\":\"not here\"}]}",
-                 ways[way].name, uuid, ways[way].fds, HANDLE, HANDLE, HANDLE,
+                 ways[way].name, bytes, dtype, uuid, ways[way].fds, HANDLE, HANDLE, HANDLE,
                  ways[way].way == GPUBUF_WAY_POOL ? "{\"id\":\"5-1\",\"name\":\"p\"}" : "null");
 
     snprintf(text, size, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", n, json);
@@ -84,6 +95,53 @@ START_TEST(mapped) {
     ck_assert_str_eq(info->passed_over[0].reason, "not here");
     ck_assert_int_gt(fake_held(), 0);
     client_ok(&f, gpubuf_mapping_wait(m, NULL, &f.err));
+    gpubuf_unmap(m, &f.err);
+    end(client);
+}
+END_TEST
+
+/* The header is read from the device's memory, once. A call that fails leaves nothing behind, and may be made again. */
+START_TEST(tensors) {
+    static char head[8 + sizeof(HEADER)];
+    gpubuf_client *client;
+    const struct gpubuf_tensor *list;
+    const struct gpubuf_tensor *one;
+    gpubuf_mapping *m = NULL;
+    size_t count = 0;
+    int at;
+
+    head[0] = (char)(sizeof(HEADER) - 1);
+    memcpy(head + 8, HEADER, sizeof(HEADER));
+    dtype = "tensors";
+    bytes = TABLE_BYTES;
+    client = begin((unsigned)_i, UUID);
+    fake_fail(0);
+    client_ok(&f, gpubuf_map(client, "s", "x", NULL, &m, &f.err));
+    fake_memory(head, sizeof(head));
+    for (at = 1;; at++) {
+        fake_fail(at);
+        if (gpubuf_mapping_tensors(m, &list, &count, &f.err) == 0)
+            break;
+        ck_assert_str_eq(f.err.slug, "cannot_map");
+    }
+    ck_assert_int_gt(at, 4); /* the length and the header, each in the device's context */
+    fake_fail(1);
+    client_ok(&f, gpubuf_mapping_tensor(m, "c", &one, &f.err));
+    ck_assert_ptr_eq(one, &list[0]);
+    ck_assert_uint_eq(count, 3);
+    ck_assert(list[0].offset == 256 && list[0].bytes == 8 && list[1].offset == 512 && list[1].bytes == 1);
+    ck_assert_str_eq(list[2].name, "c");
+    ck_assert_str_eq(list[2].alias_of, "a");
+    fake_fail(0);
+    gpubuf_unmap(m, &f.err);
+    end(client);
+    head[8] = '[';
+    client = begin((unsigned)_i, UUID);
+    client_ok(&f, gpubuf_map(client, "s", "x", NULL, &m, &f.err));
+    client_fails(&f, gpubuf_mapping_tensors(m, &list, NULL, &f.err), GPUBUF_UNSUPPORTED_ARRAY);
+    head[8] = '{';
+    head[2] = 1; /* longer than the memory */
+    client_fails(&f, gpubuf_mapping_tensors(m, &list, NULL, &f.err), GPUBUF_UNSUPPORTED_ARRAY);
     gpubuf_unmap(m, &f.err);
     end(client);
 }
@@ -217,7 +275,8 @@ static bool open_fake(void) {
     *(void **)&fake_imported = dlsym(library, "fake_imported");
     *(void **)&fake_opened = dlsym(library, "fake_opened");
     *(void **)&fake_recorded = dlsym(library, "fake_recorded");
-    return fake_fail && fake_held && fake_calls && fake_imported && fake_opened && fake_recorded;
+    *(void **)&fake_memory = dlsym(library, "fake_memory");
+    return fake_memory && fake_fail && fake_held && fake_calls && fake_imported && fake_opened && fake_recorded;
 }
 
 int main(void) {
@@ -228,6 +287,7 @@ int main(void) {
         return 77;
     }
     gb_test_add_loop(suite, "mapped", mapped, 20, 3);
+    gb_test_add_loop(suite, "tensors", tensors, 20, 3);
     gb_test_add_loop(suite, "failures", failures, 60, 3);
     gb_test_add(suite, "one_import", one_import, 20);
     gb_test_add_loop(suite, "other_devices", other_devices, 20, 3);

@@ -102,6 +102,44 @@ START_TEST(writing) {
 }
 END_TEST
 
+/* A table of two tensors, an alias and 513 bytes of memory: it was made by its layout and written through a map. */
+START_TEST(tensors) {
+    static const char layout[] =
+        "{\"name\":\"t\",\"kind\":\"pinned\",\"tensors\":[{\"name\":\"a\",\"dtype\":\"float32\",\"shape\":[1,2]},"
+        "{\"name\":\"b\",\"dtype\":\"uint8\",\"shape\":[]}],\"metadata\":{\"c\":\"a\"}}";
+    const struct gpubuf_tensor *list;
+    const struct gpubuf_tensor *one;
+    struct gpubuf_map_params params = {.write = true};
+    gpubuf_mapping *m = NULL;
+    size_t count = 0;
+    char back[3];
+
+    client_ok(&f, client_ask(f.client, "POST", "/v1/sessions/default/buffers", layout, &f.err));
+    client_ok(&f, gpubuf_map(f.client, "default", "t", &params, &m, &f.err));
+    client_ok(&f, gpubuf_mapping_tensors(m, &list, &count, &f.err));
+    ck_assert_uint_eq(count, 3);
+    ck_assert_uint_eq(gpubuf_mapping_info_of(m)->bytes, list[1].offset + 1);
+    ck_assert_str_eq(list[0].name, "a");
+    ck_assert_str_eq(list[0].dtype, "float32");
+    ck_assert(list[0].ndim == 2 && list[0].shape[0] == 1 && list[0].shape[1] == 2 && list[0].bytes == 8);
+    ck_assert(list[0].offset % 256 == 0 && list[1].ndim == 0 && !list[0].alias_of);
+    client_ok(&f, gpubuf_mapping_tensor(m, "c", &one, &f.err));
+    ck_assert_ptr_eq(one, &list[0]);
+    ck_assert_str_eq(list[2].alias_of, "a");
+    client_fails(&f, gpubuf_mapping_tensor(m, "d", &one, &f.err), GPUBUF_TENSOR_NOT_FOUND);
+    memcpy((char *)gpubuf_mapping_info_of(m)->memory + one->offset, "here", 4);
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+    client_ok(&f,
+              gpubuf_get(f.client, "default", "t", gpubuf_to_memory(back, 3),
+                         &(struct gpubuf_get_params){.tensor = "a", .offset = gpubuf_some(1), .length = gpubuf_some(3)},
+                         NULL, &f.err));
+    ck_assert_int_eq(memcmp(back, "ere", 3), 0);
+    client_ok(&f, gpubuf_map(f.client, "default", "x", NULL, &m, &f.err));
+    client_fails(&f, gpubuf_mapping_tensors(m, &list, NULL, &f.err), GPUBUF_UNSUPPORTED_ARRAY);
+    client_ok(&f, gpubuf_unmap(m, &f.err));
+}
+END_TEST
+
 START_TEST(ways) {
     struct gpubuf_map_params params = {.ways = GPUBUF_WAY_VMM | GPUBUF_WAY_LEGACY};
     struct gpubuf_put_params device = {.dtype = "uint8", .kind = "device"};
@@ -304,6 +342,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, reading);
     tcase_add_test(tcase, writing);
+    tcase_add_test(tcase, tensors);
     tcase_add_test(tcase, ways);
     tcase_add_test(tcase, outlives_client);
     tcase_add_test(tcase, current);
