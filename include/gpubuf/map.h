@@ -99,8 +99,8 @@ struct gpubuf_tensor {
 int gpubuf_mapping_tensors(gpubuf_mapping *mapping, const struct gpubuf_tensor **ret, size_t *ret_count,
                            struct gpubuf_error *err);
 
-/* Finds a tensor of a mapped buffer by its name or an alias. mapping, *ret: as of gpubuf_mapping_tensors(). name: UTF-8.
- * Any thread. Returns 0 or -1. Errors: TENSOR_NOT_FOUND, and those of gpubuf_mapping_tensors(). */
+/* Finds a tensor of a mapped buffer by its name or an alias. mapping, *ret: as of gpubuf_mapping_tensors(). name: in
+ * UTF-8. Any thread. Returns 0 or -1. Errors: TENSOR_NOT_FOUND, and those of gpubuf_mapping_tensors(). */
 int gpubuf_mapping_tensor(gpubuf_mapping *mapping, const char *name, const struct gpubuf_tensor **ret,
                           struct gpubuf_error *err);
 
