@@ -13,7 +13,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls, _torch, _values
+from . import _arrays, _gpu, _kinds, _models, _parts, _resume, _roads, _safetensors, _state, _tls, _torch, _values
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key, Payload, Shape, shape_list
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged, words
@@ -388,7 +388,7 @@ class Client(Names):
                        threads: int = 4, table: Optional[str] = None) -> Dict[str, Any]:
         """The tensors that ``put_state_dict`` has put, or PUT /tensors, for a module's ``load_state_dict``. With out, a
         ``state_dict()``, the tensors of those names are filled in place, and nothing is allocated. table: those of that
-        buffer; :meth:`tensors` has them without a copy."""
+        buffer, or of that model in several files; :meth:`tensors` has them without a copy."""
         if table is not None:
             if prefix:
                 raise BadArgument("prefix is for a buffer of each tensor; leave it out with table")
@@ -425,9 +425,20 @@ class Client(Names):
 
     def list_tensors(self, name: str, *, prefix: str = "") -> List[ListedTensor]:
         """The tensors of a buffer in the order of their bytes, or those whose names begin with prefix. A buffer that is
-        one tensor has a list of one."""
+        one tensor has a list of one. Of a model in several files: those of each, with the buffer that has them."""
         query = given(prefix=prefix or None)
-        return cast(List[ListedTensor], self._all(self._below("buffers", name, "tensors"), query))
+
+        def of(buffer: str) -> List[ListedTensor]:
+            return cast(List[ListedTensor], self._all(self._below("buffers", buffer, "tensors"), query))
+
+        def of_model(model: _models.Model) -> List[ListedTensor]:
+            return [ListedTensor(**{**tensor, "buffer": file.buffer})
+                    for file in model.files for tensor in _models.of_file(model, file, of)]
+
+        try:
+            return of(name)
+        except BufferNotFound as e:
+            return _models.whole(self, name, e, of_model)
 
     def last_transfer(self, name: str) -> Optional[LastTransfer]:
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if
@@ -625,7 +636,9 @@ class Client(Names):
     def tensors(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None,
                 wait: Optional[float] = None, access_devices: Sequence[int] = ()) -> Tensors:
         """The tensors of a buffer by their names, as arrays over one mapping of its memory, without a copy:
-        ``with client.tensors("m") as t: t["wte"]``; see :class:`gpubuf.Tensors`. The arguments are those of ``map``."""
+        ``with client.tensors("m") as t: t["wte"]``; see :class:`gpubuf.Tensors`. The arguments are those of ``map``.
+        The name may be that of a model in several files, as ``gpubuf put DIR NAME`` makes it: then they are all
+        tensors of all files. If one of its files is missing, BufferNotFound says which."""
         options = given(ways=None if ways is None else words("ways", ways), wait=wait)
         return Tensors(self, name, mode, {**options, **({"access_devices": tuple(access_devices)} if access_devices else
                                                         {})})
@@ -644,7 +657,7 @@ class Client(Names):
 
         Args:
             module: a ``torch.nn.Module``.
-            name: the buffer, or several that have the tensors between them, as the files of a sharded model.
+            name: the buffer, or the model in several files; or several that have the tensors between them.
             mode: ``read``: parameters need no gradients, and are not to be written (see :class:`gpubuf.Tensors`);
                 ``write``: what is written is in the buffer, and parameters need gradients as before.
             strict: without it, what is missing stays as it was, and what the module has not is left out.

@@ -96,7 +96,7 @@ class TensorGiven(TypedDict):
 
 class ListedTensor(TypedDict):
     """A tensor of a buffer. offset: where its bytes begin in the buffer's memory. alias_of: the name is another one of
-    that tensor."""
+    that tensor. buffer: of a model in several files, the buffer that has the tensor."""
 
     name: str
     dtype: str
@@ -104,6 +104,7 @@ class ListedTensor(TypedDict):
     bytes: int
     offset: int
     alias_of: NotRequired[str]
+    buffer: NotRequired[str]
 
 
 class Loaded(NamedTuple):
