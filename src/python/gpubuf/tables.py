@@ -10,9 +10,10 @@ import re
 import struct
 import threading
 from collections.abc import Mapping as MappingType
+from collections.abc import Sequence as SequenceType
 from contextlib import contextmanager
 from types import TracebackType
-from typing import (TYPE_CHECKING, Any, Dict, Iterator, List, Mapping as Fields, NamedTuple, Optional, Sequence, Set, Tuple,
+from typing import (TYPE_CHECKING, Any, Dict, Iterator, List, Mapping as Fields, NamedTuple, Optional, Sequence, Tuple,
                     Type, cast)
 
 import numpy as np
@@ -85,46 +86,94 @@ class Table:
                      int(columns.ends[row] - columns.begins[row]))
 
 
-TEXTS = 10  # between the quotation marks of a tensor and those of the next
-FIXED: Tuple[Tuple[int, Set[str]], ...] = (
-    (2, {":{", ": {"}), (3, {"dtype"}), (4, {":", ": "}), (6, {",", ", "}), (7, {"shape"}), (9, {"data_offsets"}))
-FRONT = re.compile(r'\{\s*(?:"__metadata__"\s*:\s*(?=\{))?')
-SHAPE = re.compile(r": ?\[((?:\d+(?:, ?\d+)*)?)\], ?")
-OFFSETS = re.compile(r"(?:: ?\[\d+, ?\d+\]\}, ?)*: ?\[\d+, ?\d+\]\}\s*\}\s*")
-BLANKS = bytes(c if chr(c).isdigit() else ord(" ") for c in range(128)).ljust(256)
+FRONT = re.compile(rb'\{\s*(?:"__metadata__"\s*:\s*(?=\{))?')
+NEXT = re.compile(rb"\s*,\s*")
+LAST = re.compile(rb'":( ?)\[(\d+, ?\d+)\]\}\s*\}\s*')
+QUOTES = 10  # of a tensor
+TO_BLANKS = bytes(c if chr(c).isdigit() else ord(" ") for c in range(128)).ljust(256)
+OF_OFFSETS = b"0123456789, "
+PAD = 64  # more than the longest text that is compared
+
+
+class _Texts(SequenceType[str]):
+    """A piece of a text for each tensor, which is cut out when it is asked for."""
+
+    def __init__(self, raw: bytes, begins: _arrays.Array, ends: _arrays.Array) -> None:
+        self._raw, self._begins, self._ends = raw, begins, ends
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._raw[self._begins[row] : self._ends[row]].decode()
 
 
 @functools.lru_cache(4096)
 def _shape(text: str) -> Tuple[int, ...]:
-    found = SHAPE.fullmatch(text)
-    return tuple(map(int, filter(None, found[1].split(",")))) if found else ()
+    try:
+        return tuple(json.loads(f"[{text}]"))
+    except ValueError:
+        return (-1,)  # which no tensor has
 
 
-def _split(text: str) -> Optional[_Columns]:
-    """The columns of a header in the form that its writers give it, without an object of each tensor. None of another
-    one, which json reads in several times the time."""
-    front = FRONT.match(text)
-    if front is None:
+def _stands(words: _arrays.Array, at: _arrays.Array, text: bytes) -> bool:
+    """Whether the text stands at all of these places. words: eight bytes from each place on."""
+    for i in range(0, len(text), 8):
+        part = text[i : i + 8]
+        mask, wanted = (1 << 8 * len(part)) - 1, int.from_bytes(part, "little")
+        if ((words[at + i] & np.uint64(mask)) != np.uint64(wanted)).any():
+            return False
+    return True
+
+
+def _metadata(text: bytes, at: int) -> Tuple[Dict[str, str], int]:
+    """The metadata that begins there, and where what follows them begins; -1: nothing does."""
+    decoded = text[at:].decode()
+    metadata, n = json.JSONDecoder().raw_decode(decoded)
+    behind = NEXT.match(text, at + len(decoded[:n].encode()))
+    return metadata, behind.end() if behind is not None else -1
+
+
+def _split(text: bytes) -> Optional[_Columns]:
+    """The columns of a header in the form that its writers give it, found by its quotation marks, without an object of
+    each tensor. None of another one, which json reads."""
+    front, metadata = FRONT.match(text), cast(Dict[str, str], {})
+    at = front.end() if front is not None else -1
+    if front is not None and text.startswith(b"{", at):
+        metadata, at = _metadata(text, at)
+    if at < 0 or text.find(b"\\", at) >= 0:  # behind a \\ a quotation mark ends no text
         return None
-    at, metadata = front.end(), cast(Dict[str, str], {})
-    if at > 0 and text.startswith("{", at):
-        metadata, at = json.JSONDecoder().raw_decode(text, at)
-        behind = re.compile(r"\s*,\s*").match(text, at)
-        if behind is None:
-            return None
-        at = behind.end()
-    if text.find("\\", at) >= 0:
-        return None  # what follows a quotation mark may be in a text
-    texts = text[at:].split('"')
-    if texts[0] or len(texts) <= TEXTS or len(texts) % TEXTS != 1:
+    raw = text[at:] + bytes(PAD)
+    found = np.flatnonzero(np.frombuffer(raw, np.uint8) == ord('"'))
+    if not len(found) or found[0] != 0 or len(found) % QUOTES:
         return None
-    if not all(permitted.issuperset(texts[i::TEXTS]) for i, permitted in FIXED):
+    quotes = found.reshape(-1, QUOTES).T  # one row for each of a tensor's
+    last = LAST.fullmatch(raw, int(quotes[9][-1]), len(raw) - PAD)
+    return _cut(raw, quotes, last, metadata) if last is not None else None
+
+
+def _cut(raw: bytes, quotes: _arrays.Array, last: "re.Match[bytes]", metadata: Dict[str, str]) -> Optional[_Columns]:
+    blank = last[1]
+    words: _arrays.Array = np.ndarray((len(raw) - 7,), "<u8", raw, strides=(1,))
+    before = [b'":' + blank + b'{"dtype":' + blank + b'"', b'",' + blank + b'"shape":' + blank + b"[",
+              b"]," + blank + b'"data_offsets":' + blank + b"["]
+    n, places = len(blank), (quotes[1], quotes[5], quotes[8] - 2 - len(blank))
+    end = quotes[0][1:] - 3 - n  # of the offsets, but the last ones
+    if (not all(_stands(words, at, text) for at, text in zip(places, before)) or not _stands(words, end, b"]}," + blank)
+        or (quotes[4] - quotes[1] != len(before[0]) - 1).any() or (quotes[9] - quotes[8] != 13).any()
+        or (quotes[7] - quotes[5] != 8 + n).any()):
         return None
-    names, shapes, offsets = texts[1::TEXTS], texts[8::TEXTS], "".join(texts[TEXTS::TEXTS])
-    if not all(map(SHAPE.fullmatch, set(shapes))) or not OFFSETS.fullmatch(offsets) or "__metadata__" in names:
+    begins = (quotes[9] + 3 + n)[:-1]
+    pieces = [raw[begin:stop] for begin, stop in zip(begins.tolist(), end.tolist())]
+    offsets = b" ".join([*pieces, last[2]])
+    numbers = np.fromstring(offsets.translate(TO_BLANKS), np.int64, sep=" ")
+    if offsets.translate(None, OF_OFFSETS) or len(numbers) != 2 * quotes.shape[1]:
         return None
-    numbers = np.fromiter(map(int, offsets.encode().translate(BLANKS).split()), np.int64, 2 * len(names))
-    return _Columns(names, texts[5::TEXTS], shapes, numbers[::2], numbers[1::2], metadata)
+    names = [raw[begin:stop].decode() for begin, stop in zip((quotes[0] + 1).tolist(), quotes[1].tolist())]
+    if "__metadata__" in names:
+        return None
+    kinds = _Texts(raw, quotes[4] + 1, quotes[5])
+    return _Columns(names, kinds, _Texts(raw, quotes[7] + 3 + n, places[2]), numbers[::2], numbers[1::2], metadata)
 
 
 def _parsed(text: bytes) -> _Columns:
@@ -219,7 +268,7 @@ class _Memory:
         try:
             end, text = self.head()
             with _uncollected():
-                return _placed(end, _split(text.decode()) or _parsed(text), m.nbytes)
+                return _placed(end, _split(text) or _parsed(text), m.nbytes)
         except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as e:
             raise UnsupportedArray(f"the table at the beginning of \"{m.buffer}\" was overwritten: {e}; upload the "
                                    "file again, or take the bytes with get(raw=True)") from e
@@ -282,7 +331,8 @@ class _Now:
                 self.rows.setdefault(name, i)
                 if name not in part.table.aliases and own.setdefault(name, i) != i:
                     first = self.parts[own[name]].memory.mapped.buffer
-                    raise BadArgument(f"\"{first}\" and \"{part.memory.mapped.buffer}\" both have a tensor {name!r}")
+                    raise BadArgument(f"\"{first}\" and \"{part.memory.mapped.buffer}\" both have a tensor "
+                                      f"{name!r}")
         self.rows.update(own)  # before an alias that is called as a tensor of another file
 
     def part(self, name: str) -> _Part:
@@ -312,8 +362,8 @@ os.register_at_fork(after_in_child=_in_a_child)
 
 
 class Tensors(MappingType[str, Any]):
-    """The tensors of a buffer by their names, over one mapping of its memory, or those of a model in several files, over
-    one mapping of each; made by :meth:`gpubuf.Client.tensors`.
+    """The tensors of a buffer by their names, over one mapping of its memory, or those of a model in several files,
+    over one mapping of each; made by :meth:`gpubuf.Client.tensors`.
 
     ``t["w"]`` is a numpy array if the memory is the host's, and a :class:`gpubuf.DeviceArray` on a GPU, which torch,
     CuPy and jax take by DLPack. ``t.torch("w")`` is a tensor of torch in both cases, ``t.torch()`` a dict of all. Each
@@ -325,9 +375,9 @@ class Tensors(MappingType[str, Any]):
     it is an error of CUDA that ends the use of the device by this process, or with the ways pool and legacy it changes
     the buffer. With mode="write" all see what is written.
 
-    There is one lease (one of each file), which lasts until the ``with`` statement has ended (or :meth:`close` was called) and no array
-    uses the memory; arrays remain valid after that. A replacement or deletion of the buffer does not change the bytes
-    here; ``t.current`` says whether they still are the buffer's.
+    There is one lease (one of each file), which lasts until the ``with`` statement has ended (or :meth:`close` was
+    called) and no array uses the memory; arrays remain valid after that. A replacement or deletion of the buffer does
+    not change the bytes here; ``t.current`` says whether they still are the buffer's.
 
     Pickled, and in a child of fork, it maps again at its first use, with a lease of that process: it serves in torch's
     DataLoader by fork and by spawn. With mode="read" it raises PreconditionFailed there if the buffer has other bytes
