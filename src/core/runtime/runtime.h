@@ -172,7 +172,8 @@ struct gb_core {
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
     _Atomic int64_t last_multipart;
-    _Atomic uint64_t multipart_bytes; /* held by open multipart uploads */
+    _Atomic uint64_t multipart_bytes;   /* held by open multipart uploads */
+    _Atomic uint64_t multipart_headers; /* bytes of the header prefixes of all of them */
 
     _Atomic uint64_t sequence;
     struct gb_live_counters live_counters;

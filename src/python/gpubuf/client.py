@@ -223,7 +223,7 @@ class Client(Names):
         target = self._below("buffers", name, "data") + query
         if whole and not in_place and side is None and not self._submits and self._transport.retry.retries and \
                 len(payload.view) > _resume.RESUME_BYTES:
-            sent = _resume.Upload(self, target, {**RAW, **headers}, payload.view, progress, wait or 0).run()
+            sent = _resume.Upload(self, target, {**RAW, **headers}, [payload.view], progress, wait or 0).run()
             return cast(Put, {**(sent or self.info(name)), "road": "host"})
         request = ("PUT", target, {**RAW, **headers}, [payload.view], progress, wait or 0)
         for loads_left in reversed(range(LOADS_MAX + 1)):
@@ -381,7 +381,11 @@ class Client(Names):
     def _put_table(self, name: str, pieces: List[Any], wait: Optional[float], query: Dict[str, Any]) -> Put:
         target = self._below("buffers", name, "data") + query_of({"format": "safetensors", "pack": True, **query})
         headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
-        made = tagged(*self._exchange("PUT", target, headers, pieces, None, wait or 0))
+        if self._transport.retry.retries and not self._submits and sum(map(len, pieces)) > _resume.RESUME_BYTES and \
+                len(pieces[0]) < _safetensors.HEADER_MAX:
+            made = _resume.Upload(self, target, headers, pieces, None, wait or 0).run() or self.info(name)
+        else:
+            made = tagged(*self._exchange("PUT", target, headers, pieces, None, wait or 0))
         return cast(Put, {**made, "road": "host"})
 
     def get_state_dict(self, *, prefix: str = "", device: Any = "cpu", out: Optional[Mapping[str, Any]] = None,
