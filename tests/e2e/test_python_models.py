@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pyclient import gpubuf
-from test_cli_models import arrays, shard, write
+from test_cli_models import INDEX, arrays, document, names, same, shard, write
 from test_python_shared import quiet
 from test_python_tensors import descriptors, gone, in_another, mine, network
-from test_tables import file
+from test_tables import META, file
 
 from harness import optional
 
@@ -163,6 +163,121 @@ def test_other_processes(there, cli, tmp_path, c):
     with pickle.loads(kept) as again:
         assert list(again) == list(new), "for writing, what is there"
     assert quiet(c)
+
+
+# --- put_model --------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_as_the_cli_puts_it(s, cli, tmp_path, c):
+    folder = write(tmp_path / "M", parts_of(1))
+    made = c.put_model(folder, "m", kind="pinned")
+    told = document(s)
+    cli("put", folder, "n", *KIND).expect()
+    assert json.loads(json.dumps(document(s, "n")).replace('"n.', '"m.')) == told
+    assert (made["name"], made["version"], made["tensors"]) == ("m", 1, 5)
+    assert made["bytes"] == sum(p.stat().st_size for p in folder.glob("*.safetensors"))
+    assert [shard["name"] for shard in made["shards"]] == [f"m.0000{i}" for i in (1, 2, 3)]
+    cli("get", "m", f"{tmp_path}/out/").expect()
+    same(folder, tmp_path / "out")
+    with c.tensors("m") as old:
+        folder = write(tmp_path / "N", parts_of(2, of=2))
+        assert c.put_model(str(folder) + "/", "m", kind="pinned")["version"] == 2
+        assert not old.current and (old["l12.0"] == arrays(12)["l12.0"]).all()
+    assert [name for name in names(s) if name.startswith("m")] == ["m.00001.v2", "m.00002.v2", "m.index"]
+    cli("put", folder, "m").expect()
+    assert document(s)["version"] == 3 and quiet(c)
+
+
+def test_a_folder_of_one_file(s, tmp_path, c):
+    for i, called in enumerate(("model.safetensors", "x.safetensors", shard(1, 1))):
+        folder = write(tmp_path / str(i), {called: {"w": np.arange(3, dtype="uint8")}}, index=i == 2)
+        made = c.put_model(folder, "one")
+        assert (made["version"], made["tensors"], names(s)) == (None, 1, ["one"])
+        assert s.data("one") == (folder / called).read_bytes() and s.meta("one")["dtype"] == "tensors"
+    with pytest.raises(gpubuf.BadArgument, match="\"one\" is a buffer.*nothing was uploaded"):
+        c.put_model(write(tmp_path / "M", parts_of(1)), "one")
+    c.put_model(tmp_path / "M", "m")
+    with pytest.raises(gpubuf.BadArgument, match="\"m\" is a model of several files"):
+        c.put_model(folder, "m")
+
+
+def broken(folder, what):
+    first = folder / shard(1, 3)
+    body, index = first.read_bytes(), json.loads((folder / INDEX).read_text())
+    if what == "missing":
+        first.unlink()
+    elif what in ("cut", "long", "none", "empty"):
+        first.write_bytes({"cut": body[:-1], "long": body + b"x", "none": b"text", "empty": b""}[what])
+    elif what == "damaged":
+        first.write_bytes(body.replace(b"data_offsets", b"data_offsetz"))
+    elif what == "twice":
+        (folder / shard(2, 3)).write_bytes(body)
+    else:
+        index["weight_map"].update({"elsewhere": {"l11.0": shard(2, 3)}, "nowhere": {"more": shard(2, 3)},
+                                    "outside": {"more": "../x"}}.get(what, {}))
+        (folder / INDEX).write_text("{" if what == "no json" else json.dumps({} if what == "no map" else index))
+
+
+@pytest.mark.parametrize("what, word", [
+    ("missing", "cannot be read"), ("cut", "by its header"), ("long", "by its header"), ("none", "no safetensors file"),
+    ("empty", "cannot be read"), ("damaged", "damaged"), ("twice", "is a tensor of"), ("elsewhere", "which is in"),
+    ("nowhere", "in no file"), ("outside", "no file in this folder"), ("no json", INDEX), ("no map", "weight_map")])
+def test_a_folder_that_is_no_model_uploads_nothing(s, tmp_path, c, what, word):
+    folder = write(tmp_path / "M", parts_of(1))
+    broken(folder, what)
+    with pytest.raises(gpubuf.BadArgument, match=word) as error:
+        c.put_model(folder, "m")
+    assert "nothing was uploaded" in str(error.value) and names(s) == []
+    with pytest.raises(gpubuf.BadArgument, match="0 files that end in"):
+        (tmp_path / "E").mkdir()
+        c.put_model(tmp_path / "E", "m")
+
+
+def test_an_upload_that_fails_leaves_the_old_model(s, tmp_path, c):
+    c.put_model(write(tmp_path / "M", parts_of(1)), "m")
+    before = document(s), names(s)
+    folder = write(tmp_path / "N", {shard(i, 2): {f"t{i}": np.zeros(200_000, "uint8")} for i in (1, 2)})
+    s.patch("", {"quota": {"bytes": 300_000}})
+    with pytest.raises(gpubuf.QuotaExceeded):
+        c.put_model(folder, "m")
+    assert (document(s), names(s)) == before
+    s.patch("", {"quota": {"bytes": None}})
+
+    put = gpubuf.Client._put_table
+
+    def other(*given):
+        """Another one publishes while this one uploads."""
+        s.put("m.index", json.dumps({**before[0], "version": 7}).encode(), "?format=raw")
+        return put(c, *given)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(gpubuf.PreconditionFailed):
+        patch.setattr(c, "_put_table", other)
+        c.put_model(folder, "m")
+    assert document(s)["version"] == 7 and names(s) == before[1]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_answer_to_the_publication_that_is_lost(s, tmp_path, c, there):
+    put = gpubuf.Client.put
+
+    def lost(name, document, **more):
+        if there:
+            put(c, name, document, **more)
+        raise gpubuf.Unreachable("the connection broke")
+
+    folder = write(tmp_path / "M", parts_of(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(c, "put", lost)
+        if there:
+            assert c.put_model(folder, "m", kind="pinned")["version"] == 1
+        else:
+            with pytest.raises(gpubuf.Unreachable):
+                c.put_model(folder, "m")
+    if there:
+        with c.tensors("m") as t:
+            assert len(t) == 5 and t.metadata == META
+    else:
+        assert names(s) == []
 
 
 def test_a_module_and_a_state_dict(s, cli, tmp_path, c):

@@ -29,7 +29,7 @@ from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .tables import Tensors
 from .types import (AuditRecord, BatchReply, Buffer, Exported, LastTransfer, ListedBuffer, ListedTensor, Loaded,
-                    Operation, Put, Scrubbed, Storage, Stored, TensorGiven, Verified)
+                    ModelPut, Operation, Put, Scrubbed, Storage, Stored, TensorGiven, Verified)
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
@@ -378,9 +378,28 @@ class Client(Names):
         more = given(stream=stream, kind=kind, pool=pool, device=device, durability=durability, wait=wait)
         return _state.put(self, tensors, prefix, threads, more)
 
-    def _put_table(self, name: str, pieces: List[Any], wait: Optional[float], query: Dict[str, Any]) -> Put:
+    def put_model(self, folder: Union[str, "os.PathLike[str]"], name: str, *, kind: Optional[str] = None,
+                  pool: Optional[str] = None, device: Union[int, str, None] = None, durability: Optional[str] = None,
+                  spill: Optional[str] = None, wait: Optional[float] = None) -> ModelPut:
+        """Uploads a model as frameworks store it, as ``gpubuf put DIR NAME`` does: the files that
+        ``model.safetensors.index.json`` names, else ``model.safetensors``, else the only safetensors file of the
+        folder.
+
+        All files are compared with the index first; BadArgument says what is missing or wrong, and nothing was
+        uploaded. A model of one file is the buffer name. Of several, each is a buffer of its own, and they are
+        published in one step: ``tensors``, ``load_into`` and ``get_state_dict(table=)`` take the model by its name, and
+        see the old version or the new one. The files of the old one are deleted then; who maps them keeps them.
+
+        Args:
+            kind, pool, device, durability, spill, wait: of each buffer; see ``put``.
+        """
+        return _models.put(self, os.fspath(folder), name, given(kind=kind, pool=pool, device=device,
+                                                                durability=durability, spill=spill), wait)
+
+    def _put_table(self, name: str, pieces: List[Any], wait: Optional[float], query: Dict[str, Any],
+                   if_none_match: Optional[str] = None) -> Put:
         target = self._below("buffers", name, "data") + query_of({"format": "safetensors", "pack": True, **query})
-        headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
+        headers = {"Content-Type": _safetensors.TYPE, **conditions(None, if_none_match, wait)}
         if self._transport.retry.retries and not self._submits and sum(map(len, pieces)) > _resume.RESUME_BYTES and \
                 len(pieces[0]) < _safetensors.HEADER_MAX:
             made = _resume.Upload(self, target, headers, pieces, None, wait or 0).run() or self.info(name)

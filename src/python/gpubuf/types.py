@@ -107,6 +107,17 @@ class ListedTensor(TypedDict):
     buffer: NotRequired[str]
 
 
+class ModelPut(TypedDict):
+    """What ``Client.put_model`` has put. version: of a model in several files; None of one that is a buffer. bytes: of
+    the files. shards: the buffer of each file."""
+
+    name: str
+    version: Optional[int]
+    tensors: int
+    bytes: int
+    shards: "List[Put]"
+
+
 class Loaded(NamedTuple):
     """What ``Client.load_into`` left as it was: names of the module that no buffer has, names of buffers that the
     module has not, and names of the module that are on the device meta still, as buffers that no file has."""
