@@ -790,6 +790,20 @@ def test_appended_with_broken_connections(daemon, s):
     same_as_put(s, body)
 
 
+def test_headers_of_open_uploads_are_bounded(start):
+    """256 MiB of them; those of completed and deleted ones do not count."""
+    s = Session(start())
+    body = filled_up(some(), 15 << 20)
+    for _ in range(2):
+        path = begin(s, body[:100]).expect(201).headers["Location"]
+        append(s, path, 100, body[100:], complete=True)
+        assert s.data("m") == body
+    paths = [begin(s, body[:100]).expect(201).headers["Location"] for _ in range(17)]
+    assert "headers" in begin(s, body[:100]).problem(507, "limit_reached")["detail"]
+    s.ask("DELETE", paths.pop()).expect(204)
+    begin(s, body[:100]).expect(201)
+
+
 def test_appended_with_a_wrong_digest(s):
     """The bytes are taken back, also those that said what the file is; the upload continues."""
     body = file(some(), META)

@@ -66,9 +66,12 @@ static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
     s->plan->params.gaps = NULL;
     if (gaps.free_arg)
         gaps.free_arg(gaps.arg);
-    if (r == 0)
-        s->plan->params.check.arg = NULL; /* the core's now */
-    return r;
+    if (r < 0)
+        return -1;
+    s->plan->params.check.arg = NULL; /* the core's now, and so is the table */
+    gb_table_unref(s->plan->table);
+    s->plan->table = NULL;
+    return 0;
 }
 
 static int describe_raw(struct sink *s, const struct gb_multipart_view *view, struct gb_error *err) {

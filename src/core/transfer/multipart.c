@@ -26,6 +26,13 @@ static void free_gaps(struct gb_gaps *gaps) {
     *gaps = (struct gb_gaps){0};
 }
 
+static void free_header(struct gb_multipart *multipart) {
+    atomic_fetch_sub(&multipart->core->multipart_headers, multipart->header_size);
+    free(multipart->header);
+    multipart->header = NULL;
+    multipart->header_size = 0;
+}
+
 void gb_multipart_unref(struct gb_multipart *multipart) {
     if (!multipart || atomic_fetch_sub(&multipart->refs, 1) != 1)
         return;
@@ -34,8 +41,7 @@ void gb_multipart_unref(struct gb_multipart *multipart) {
     gb_ranges_done(&multipart->ranges);
     gb_ranges_done(&multipart->file_ranges);
     free_gaps(&multipart->gaps);
-    atomic_fetch_sub(&multipart->core->multipart_headers, multipart->header_size);
-    free(multipart->header);
+    free_header(multipart);
     pthread_mutex_destroy(&multipart->lock);
     gb_session_unref(multipart->session);
     free(multipart);
@@ -175,6 +181,15 @@ static size_t count_done_locked(struct gb_session *s, struct gb_multipart **ret)
     return count;
 }
 
+/* Of a completed one only the numbers are wanted. */
+static void forget_bytes(struct gb_multipart *multipart) {
+    pthread_mutex_lock(&multipart->lock);
+    multipart->bytes = gb_multipart_bytes_locked(multipart);
+    free_gaps(&multipart->gaps);
+    free_header(multipart);
+    pthread_mutex_unlock(&multipart->lock);
+}
+
 /* Takes a completed multipart upload out of the open ones and remembers it. The oldest remembered ones are dropped. */
 static void remember(struct gb_multipart *multipart) {
     struct gb_session *s = multipart->session;
@@ -182,6 +197,7 @@ static void remember(struct gb_multipart *multipart) {
     size_t count;
 
     release_bytes(multipart);
+    forget_bytes(multipart);
     pthread_mutex_lock(&s->lock);
     uncount_locked(multipart);
     count = count_done_locked(s, &oldest);
@@ -235,7 +251,7 @@ static uint64_t ttl_s(const struct gb_core *core) {
 }
 
 bool gb_multipart_gapped_locked(const struct gb_multipart *multipart) {
-    return multipart->gaps.free_arg != NULL;
+    return multipart->gapped;
 }
 
 const struct gb_ranges *gb_multipart_ranges_locked(const struct gb_multipart *multipart) {
@@ -245,7 +261,7 @@ const struct gb_ranges *gb_multipart_ranges_locked(const struct gb_multipart *mu
 uint64_t gb_multipart_bytes_locked(const struct gb_multipart *multipart) {
     const struct gb_gaps *gaps = &multipart->gaps;
 
-    return gb_multipart_gapped_locked(multipart) ? gaps->before(gaps->arg, multipart->bytes) : multipart->bytes;
+    return gaps->before ? gaps->before(gaps->arg, multipart->bytes) : multipart->bytes;
 }
 
 uint64_t gb_multipart_offset_locked(const struct gb_multipart *multipart) {
@@ -534,6 +550,7 @@ struct gb_upload *gb_multipart_retract_locked(struct gb_multipart *multipart) {
         return NULL;
     gb_upload_plan_of(target)->check = (struct gb_buffer_check){0};
     free_gaps(&multipart->gaps);
+    multipart->gapped = false;
     multipart->target = NULL;
     multipart->state = GB_MULTIPART_HEADER;
     multipart->retracts = true;
@@ -715,6 +732,7 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
         multipart->target = target;
         multipart->state = GB_MULTIPART_OPENING;
         if (p.gaps) {
+            multipart->gapped = true;
             multipart->gaps = *p.gaps;
             *p.gaps = (struct gb_gaps){0};
         }

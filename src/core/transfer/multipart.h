@@ -48,7 +48,8 @@ struct gb_multipart {
     struct gb_buffer_check end_check; /* evaluated by the target's commit, besides the target's own */
     struct gb_error refused;          /* the error of the last commit, which may be tried again */
     struct gb_ranges ranges;
-    struct gb_gaps gaps;          /* from OPENING on */
+    bool gapped;                  /* from OPENING on */
+    struct gb_gaps gaps;          /* gapped: from OPENING to the commit */
     struct gb_ranges file_ranges; /* with gaps: the same ranges and checksums, of the file */
     struct gb_part *parts;        /* under way */
     unsigned running;             /* the number of parts that have not arrived */
@@ -81,6 +82,7 @@ struct gb_part {
     struct gb_upload *target;       /* a reference */
     struct gb_part *next;
     bool arrived; /* its range is recorded */
+    bool gapped;
     /* With gaps: the range of the file, how much of it came, the checksum of that, and where the next bytes go. */
     uint64_t file_at;
     uint64_t file_bytes;

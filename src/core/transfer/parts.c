@@ -35,7 +35,7 @@ static void mark_locked(struct gb_part *part, uint64_t bytes, struct gb_multipar
     struct gb_multipart *multipart = part->multipart;
     const struct gb_upload *u = &part->upload;
 
-    if (gb_multipart_gapped_locked(multipart) && bytes > 0)
+    if (part->gapped && bytes > 0)
         gb_ranges_add(&multipart->file_ranges, part->file_at, part->file_filled, part->file_crc, multipart->appends);
     gb_ranges_add(&multipart->ranges, u->plan.at, bytes, u->crc, part->multipart->appends);
     multipart->touched_ns = gb_clock_ns();
@@ -132,6 +132,7 @@ static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, 
     plan->view = target->plan.view;
     plan->kind = target->plan.kind;
     part->multipart = gb_multipart_ref(multipart);
+    part->gapped = gb_multipart_gapped_locked(multipart);
     in_file_locked(multipart, at, bytes, &part->file_at, &part->file_bytes);
     part->target = target;
     part->upload.content = gb_content_ref(target->content);
@@ -296,7 +297,7 @@ int gb_part_room(struct gb_upload *u, void **ret_ptr, size_t *ret_n, struct gb_e
         r = gb_upload_room(u, &part->room, ret_n, err);
         if (r <= 0)
             return r;
-        if (!gaps->run)
+        if (!part->gapped)
             break;
         run = gaps->run(gaps->arg, u->plan.at + u->filled, &gap);
         if (*ret_n > run)
@@ -315,7 +316,7 @@ int gb_part_fill(struct gb_upload *u, size_t n, struct gb_error *err) {
     struct gb_part *part = part_of(u);
     const struct gb_gaps *gaps = &part->multipart->gaps;
 
-    if (gaps->run) {
+    if (part->gapped) {
         if (gaps->check(gaps->arg, u->plan.at + u->filled, part->room, n, err) < 0)
             return -1;
         part->file_crc = gb_crc32c(part->file_crc, part->room, n);
@@ -337,7 +338,7 @@ int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipar
     pthread_mutex_unlock(&part->t.lock);
     if (!done)
         return r;
-    *ret_crc = part_of(part)->multipart->gaps.run ? part_of(part)->file_crc : part->crc;
+    *ret_crc = part_of(part)->gapped ? part_of(part)->file_crc : part->crc;
     return ret_view ? view_open(part_of(part)->multipart, ret_view, err) : 1;
 }
 
@@ -653,7 +654,7 @@ static int push_prefix(struct gb_append *a, struct gb_error *err) {
     if (at >= n)
         return 1;
     r = gb_upload_copy_in(a->part, multipart->header + multipart->skip, n, &done, err);
-    if (multipart->gaps.run) { /* the beginning of the file, which has no gap */
+    if (part_of(a->part)->gapped) { /* the beginning of the file, which has no gap */
         part_of(a->part)->file_crc = gb_crc32c(part_of(a->part)->file_crc, multipart->header + at, done - (size_t)at);
         part_of(a->part)->file_filled += done - (size_t)at;
     }
