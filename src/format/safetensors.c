@@ -573,6 +573,19 @@ static int check_places(struct gb_safetensors *file, struct gb_error *err) {
     return 0;
 }
 
+/* Of a header with much metadata the names are a small part. */
+static void shrink(struct reader *r) {
+    char *before = r->file.text;
+    char *now = realloc(before, (size_t)(r->text.out - before) + 1);
+    size_t i;
+
+    if (!now || now == before)
+        return;
+    for (i = 0; i < r->file.count; i++)
+        r->file.tensors[i].name = now + (r->file.tensors[i].name - before);
+    r->file.text = now;
+}
+
 int gb_safetensors_parse(const char *header, size_t n, struct gb_safetensors *ret, struct gb_error *err) {
     struct reader r = {.text = {.begin = header, .at = header, .end = header + n, .err = err}};
     int failed;
@@ -582,6 +595,8 @@ int gb_safetensors_parse(const char *header, size_t n, struct gb_safetensors *re
         return no_memory(err);
     r.text.out = r.file.text;
     failed = read_object(&r);
+    if (!failed)
+        shrink(&r);
     if (!failed && r.file.count > 0) {
         qsort(r.file.tensors, r.file.count, sizeof(*r.file.tensors), by_place);
         failed = check_names(&r.file, err) < 0 || check_places(&r.file, err) < 0;

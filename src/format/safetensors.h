@@ -17,8 +17,10 @@
 #define GB_SAFETENSORS_PREFIX 9
 /* Bytes that say best whether something is meant as such a file. */
 #define GB_SAFETENSORS_LOOK 12
-/* The longest header that is read; the reference library reads 100 MB. */
-#define GB_SAFETENSORS_HEADER_MAX (16u << 20)
+/* The longest header that is read, as the format says; and the longest of a file whose tensors become, or were,
+ * buffers of their own, and of what a list of tensors makes. */
+#define GB_SAFETENSORS_HEADER_MAX 100000000u
+#define GB_SAFETENSORS_HEADER_EACH_MAX (16u << 20)
 /* A key that is not the name of a tensor. */
 #define GB_SAFETENSORS_METADATA "__metadata__"
 /* Tensors of one file, in and out. */

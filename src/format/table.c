@@ -102,6 +102,10 @@ static int add_alias(struct gb_table *t, size_t *room, const struct gb_json_word
                      struct gb_error *err) {
     struct alias *bigger;
 
+    if (t->alias_count == GB_SAFETENSORS_TENSORS_MAX)
+        return gb_error_set(err, GB_ERR_BODY_TOO_LARGE,
+                            "the metadata of the safetensors file has more than %d other names of tensors",
+                            GB_SAFETENSORS_TENSORS_MAX);
     if (t->alias_count == *room) {
         *room = *room > 0 ? *room * 2 : 4;
         bigger = realloc(t->aliases, *room * sizeof(*bigger));
@@ -206,10 +210,6 @@ size_t gb_table_head(const struct gb_table *table, const char **ret_text) {
     return table->head_n;
 }
 
-uint64_t gb_table_head_room(const struct gb_table *table) {
-    return table->data_at < table->bytes ? table->data_at : table->bytes;
-}
-
 size_t gb_table_count(const struct gb_table *table) {
     return table->file.count;
 }
@@ -307,23 +307,53 @@ uint64_t gb_table_stretch(const struct gb_table *table, uint64_t first, uint64_t
     return have < length ? have : length;
 }
 
-uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap) {
-    size_t from = 0;
-    size_t to = table->file.count;
-    uint64_t end;
+uint64_t gb_table_place(const struct gb_table *table, uint64_t at) {
+    size_t i;
 
-    *ret_gap = at >= table->head_n;
-    if (at < table->data_at)
-        return (*ret_gap ? table->data_at : table->head_n) - at;
+    if (at <= table->head_n)
+        return at;
+    i = tensor_at(table, at - table->head_n - 1);
+    return table->at[i] + (at - table->head_n - table->file.tensors[i].begin);
+}
+
+/* The last tensor that begins at or before that place of the memory. */
+static size_t tensor_in(const struct gb_table *t, uint64_t at) {
+    size_t from = 0;
+    size_t to = t->file.count;
+
     while (to - from > 1) {
         size_t middle = from + (to - from) / 2;
 
-        if (table->at[middle] <= at)
+        if (t->at[middle] <= at)
             from = middle;
         else
             to = middle;
     }
-    end = table->at[from] + (table->file.tensors[from].end - table->file.tensors[from].begin);
+    return from;
+}
+
+uint64_t gb_table_before(const struct gb_table *table, uint64_t at) {
+    const struct gb_safetensor *tensor;
+    uint64_t bytes;
+    size_t i;
+
+    if (at <= table->data_at)
+        return at < table->head_n ? at : table->head_n;
+    i = tensor_in(table, at - 1);
+    tensor = &table->file.tensors[i];
+    bytes = tensor->end - tensor->begin;
+    return table->head_n + tensor->begin + (at - table->at[i] < bytes ? at - table->at[i] : bytes);
+}
+
+uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap) {
+    uint64_t end;
+    size_t i;
+
+    *ret_gap = at >= table->head_n;
+    if (at < table->data_at)
+        return (*ret_gap ? table->data_at : table->head_n) - at;
+    i = tensor_in(table, at);
+    end = table->at[i] + (table->file.tensors[i].end - table->file.tensors[i].begin);
     *ret_gap = at >= end;
     return *ret_gap ? aligned(end) - at : end - at;
 }

@@ -26,9 +26,8 @@ struct gb_table *gb_table_take(struct gb_safetensors *file, const char *head, si
 struct gb_table *gb_table_ref(struct gb_table *table);
 void gb_table_unref(struct gb_table *table); /* NULL is accepted */
 
-/* Of the length and the header: how many bytes the file has of them, and how many the memory, with the gap behind. */
+/* The length and the header, as they came: the first bytes of file and memory. Returns how many they are. */
 size_t gb_table_head(const struct gb_table *table, const char **ret_text);
-uint64_t gb_table_head_room(const struct gb_table *table);
 
 size_t gb_table_count(const struct gb_table *table);
 uint64_t gb_table_bytes(const struct gb_table *table);      /* of the memory */
@@ -51,6 +50,10 @@ const char *gb_table_metadata(const struct gb_table *table, size_t *ret_n);
  * header are at the same place in both. *ret_at: where the stretch begins in memory. Returns its length. length > 0,
  * and the range lies within the file. */
 uint64_t gb_table_stretch(const struct gb_table *table, uint64_t first, uint64_t length, uint64_t *ret_at);
+
+/* Where in memory the first `at` bytes of the file end, and how many bytes of the file lie before memory[at]. */
+uint64_t gb_table_place(const struct gb_table *table, uint64_t at);
+uint64_t gb_table_before(const struct gb_table *table, uint64_t at);
 
 /* Of memory[at..): how many bytes of the file come next (*ret_gap false) or how many zeros of a gap. More than 0. at is
  * below gb_table_bytes. */

@@ -5,6 +5,8 @@ import threading
 
 import pytest
 
+import test_cli_models as models
+import test_tables as tables
 from fleet import Relay
 from gpubuf_cli import DONE, INTERRUPTED, UNREACHABLE, Cli, Terminal, interrupt
 from harness import PATIENCE_S, until
@@ -75,6 +77,28 @@ def test_a_npy_goes_on_too(daemon, session, relay, tmp_path, order):
     made = Cli(relay(up=2).url, session).json("put", tmp_path / "a.npy", "--retry", 2, "--labels", "k=v")
     assert (made["dtype"], made["shape"], made["labels"]) == ("float32", list(array.shape), {"k": "v"})
     assert daemon.data("a", session).body == array.tobytes()
+
+
+def test_a_safetensors_file_goes_on_too(daemon, session, relay, tmp_path):
+    np = pytest.importorskip("numpy")
+    body = tables.file({f"t{i}": np.full(BYTES // 16 + i, i, "uint8") for i in range(16)}, {"format": "pt"})
+    (tmp_path / "m.safetensors").write_bytes(body)
+    r = relay(up=3)
+    said = Cli(r.url, session)("put", tmp_path / "m.safetensors", "m", "--retry", 3, "-v", "--json").expect()
+    assert said.json()["dtype"] == "tensors" and r.up == 0 and len(re.findall(r"PATCH \S+ -> ", said.err)) == 4
+    assert daemon.data("m", session).body == body
+
+
+def test_a_model_of_several_files_goes_on_too(daemon, session, relay, tmp_path):
+    np = pytest.importorskip("numpy")
+    parts = {models.shard(i, 2): {f"l{i}": np.full(BYTES // 2, i, "uint8")} for i in (1, 2)}
+    models.write(tmp_path / "M", parts)
+    r = relay(up=4)
+    said = Cli(r.url, session)("put", tmp_path / "M", "m", "--retry", 4, "-v").expect()
+    assert r.up == 0 and len(re.findall(r"PATCH \S+ -> ", said.err)) == 6
+    Cli(daemon.url(""), session)("get", "m", f"{tmp_path}/out/").expect()
+    models.same(tmp_path / "M", tmp_path / "out")
+    assert not daemon.open_uploads(session)
 
 
 def test_retries_are_counted_and_nothing_is_left(daemon, session, relay, file):

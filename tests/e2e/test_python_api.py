@@ -86,7 +86,7 @@ def test_every_route_has_a_method(monkeypatch):
     called = {method.__func__ for method, *_ in calls}
     assert {name for name, f in public if f not in called} == {"awake", "close", "with_session", "submit", "request",
                                                                "shared_array", "put_state_dict", "get_state_dict",
-                                                               "tensors", "load_into"}
+                                                               "tensors", "load_into", "put_model"}
     names = {"session": "S", "buffer": "B", "pool": "P", "stream": "T", "event": "E", "device": "0", "operation": "O",
              "lease": "L", "checkpoint": "C", "node": "N", "tenant": "N"}
     for method, path, handler in routes:

@@ -81,6 +81,14 @@ def test_an_upload_goes_on(c, proxy):
     assert c.get("x", raw=True) == data.tobytes() and proxy.connections == 3 and told[-1] == (BIG, BIG)
 
 
+def test_the_upload_of_a_table_goes_on(c, proxy):
+    arrays = {f"t{i}": np.full(BIG // 8 + i, i, np.uint8) for i in range(8)}
+    proxy.up = [5 << 20, 5 << 20, None]
+    made, = c.put_state_dict(arrays, table="m", metadata={"format": "pt"})
+    assert made["dtype"] == "tensors" and made["generation"] == 1 and proxy.connections == 3
+    assert all((c.get("m", tensor=name) == a).all() for name, a in arrays.items())
+
+
 def test_an_upload_whose_answer_is_lost(c, proxy):
     data = np.frombuffer(payload(BIG), np.uint8)
     c.about()

@@ -238,6 +238,41 @@ def test_unusual_names(s, c):
         assert t.metadata == {"data_offsets": "x", "": "y"}
 
 
+@pytest.mark.parametrize("style", [(",", ":"), (", ", ": ")])
+def test_headers_are_read_alike(style):
+    """What is found by quotation marks is what json finds, also in a header with changed bytes."""
+    rng = np.random.default_rng(len(style[0]))
+
+    def same(text):
+        try:
+            quick = gpubuf.tables._split(text)
+            whole = gpubuf.tables._parsed(text)
+        except (ValueError, LookupError, TypeError, ArithmeticError):
+            return False  # a part of what is wrong is found when the tensor is used
+        if quick is None:
+            return False
+        assert (list(quick.names), list(quick.kinds), quick.metadata) == (whole.names, whole.kinds, whole.metadata)
+        assert quick.begins.tolist() == whole.begins.tolist() and quick.ends.tolist() == whole.ends.tolist()
+        assert [gpubuf.tables._shape(shape) for shape in quick.shapes] == whole.shapes
+        return True
+
+    for metadata in (None, {}, {"format": "pt"}, {"ä\"}": "{\\", "": "\U0001f600"}):
+        header, at = {} if metadata is None else {"__metadata__": metadata}, 0
+        for i in range(int(rng.integers(1, 9))):
+            shape = rng.integers(0, 30, rng.integers(0, 4)).tolist()
+            end = at + int(np.prod(shape))
+            header[f"häßlich.{i}" if i % 3 else f"w{i}"] = {"dtype": "U8", "shape": shape, "data_offsets": [at, end]}
+            at = end
+        text = json.dumps(header, separators=style, ensure_ascii=False).encode()
+        assert all(same(text + end) for end in (b"", b" ", b"    \n"))
+        for _ in range(300):
+            i, n = int(rng.integers(0, len(text))), int(rng.integers(0, 3))
+            others = bytes(rng.choice(list(b'"\\{}[]:, 0a\xff'), n).tolist())
+            same(text[:i] + others + text[i + int(rng.integers(0, 3)):])
+    assert not same(b"{}")
+    assert not same(json.dumps({"a\nb": {"dtype": "U8", "shape": [], "data_offsets": [0, 1]}}).encode())
+
+
 # --- a process that writes --------------------------------------------------------------------------------------------
 
 

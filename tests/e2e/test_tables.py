@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from harness import until
 from pyclient import client_of, gpubuf
 from sharing import Local, Memory
 from tensors import TYPE, file_of, safetensors
+from test_metrics import samples, scrape, value
 from test_order import ended, fill, hold, left, prepare, still_held
 from values import payload
 
@@ -527,6 +529,74 @@ def test_a_file_of_65536_tensors(s):
     s.ask("PUT", "buffers/m/data", more).problem(413, "body_too_large")
 
 
+HEADER_MAX = 100_000_000
+LONG = 1 << 20  # what is longer is parsed by a thread of its own
+
+
+def filled_up(arrays, header_bytes):
+    """A file whose header has that many bytes, most of them metadata."""
+    body = file(arrays, {"note": ""})
+    n = int.from_bytes(body[:8], "little")
+    return file(arrays, {"note": "x" * (header_bytes - n)})
+
+
+def test_headers_of_every_length(s):
+    """Around the length from which a thread of its own parses them, and at the end of what is read."""
+    for n in (LONG - 8, LONG - 7, LONG + 1, 16 << 20):
+        body = filled_up(some(), n)
+        s.put("m", body)
+        assert s.data("m") == body and tensor(s, "b") == some()["b"].tobytes()
+        note = s.get("buffers/m/tensors")["metadata"]
+        assert note is None if n > 2 * LONG else set(note["note"]) == {"x"}, "null: too long for a list"
+        for wrong, code in ((body[:-1], "shape_mismatch"), (body + b"x", "shape_mismatch"), (body[:n // 2],
+                                                                                             "unsupported_array"),
+                            (body.replace(b'"F32"', b'"F99"', 1), "unsupported_array")):
+            s.ask("PUT", "buffers/m/data", wrong).problem(422, code)
+            s.ask("PUT", "buffers/m/data", iter([wrong[:100], wrong[100:]])).problem(422, code)
+        assert s.data("m") == body
+    one = filled_up({"w": np.arange(6, dtype="int16")}, LONG + 5)
+    assert s.put("m", one)["dtype"] == "int16" and s.put("m", one, "?pack=true")["dtype"] == "tensors"
+    empty = filled_up({"a": np.zeros(0, "uint8"), "b": np.zeros(0, "uint8")}, 2 * LONG)
+    s.put("m", empty)
+    assert s.data("m") == empty
+
+
+def test_the_longest_header(s):
+    body = filled_up({f"t{i}": np.full(i % 3, i % 251, "uint8") for i in range(65536)}, HEADER_MAX)
+    assert int.from_bytes(body[:8], "little") == HEADER_MAX
+    s.put("m", body, "?kind=pinned")
+    assert s.ask("GET", "buffers/m/data", None, {"Range": "bytes=99990000-"}).body == body[99990000:]
+    assert tensor(s, "t65534") == bytes([65534 % 251] * 2) and s.get("buffers/m/tensors?limit=1")["tensors"] == 65536
+    with client_of(s.daemon, s.name) as c, c.tensors("m") as t:
+        assert len(t) == 65536 and t["t5"].tolist() == [5, 5] and len(t.metadata["note"]) > 90_000_000
+    more = struct.pack("<Q", HEADER_MAX + 1) + body[8:]
+    assert "100000000" in s.ask("PUT", "buffers/m/data", more[:1000]).problem(413, "body_too_large")["detail"]
+    assert "one request" in begin(s, body[:30]).problem(422, "unsupported_array")["detail"]
+
+
+def test_long_headers_wait_for_memory(start):
+    """Two that stop half-way hold what there is; a third one waits for one of them, and all else continues."""
+    d = start()
+    s = Session(d)
+    half = filled_up(some(), HEADER_MAX)[:200]
+    holders = [d.raw() for _ in range(2)]
+    for i, r in enumerate(holders):
+        r.request("PUT", f"{s.base}/buffers/h{i}/data", [f"Content-Length: {HEADER_MAX + 99999}"], half)
+    body = filled_up(some(), 60_000_000)
+    answers = []
+    third = threading.Thread(target=lambda: answers.append(Session(d).put("m", body)))
+    third.start()
+    small = file(some())
+    for i in range(20):
+        s.put("small", small)
+        assert s.data("small") == small
+    s.put("long", filled_up(some(), LONG - 50))
+    for r in holders:
+        r.reset()
+    third.join()
+    assert answers[0]["dtype"] == "tensors" and s.data("m") == body
+
+
 def test_on_disk(lives):
     d = lives()
     s = Session(d)
@@ -617,3 +687,221 @@ def test_values_of_every_type(s):
     for d, a in arrays.items():
         assert tensor(s, d) == a.tobytes()
         assert np.load(io.BytesIO(s.data("m", f"?tensor={d}&format=npy"))).dtype == a.dtype
+
+
+def test_metrics_of_tables_and_links(start):
+    s = Session(start())
+
+    seen = []
+
+    def told(*wanted):
+        """The text may be some tenths of a second old."""
+        def same():
+            found = samples(scrape(s.daemon).body.decode())
+            seen[:] = [value(found, f"gpubufd_{name}") for name in ("tables", "tables_bytes", "links", "links_bytes")]
+            return seen == list(wanted)
+
+        assert until("they are told", same), seen
+
+    told(0, 0, 0, 0)
+    size = s.put("m", file(some()))["bytes"]
+    s.put("x", b"plain")
+    s.post("buffers/m/seal")
+    told(1, size, 0, 0)
+    for name in ("a", "b"):
+        s.post(f"buffers/{name}/copy", {"from": "m", "share": True}, 201)
+    told(3, 3 * size, 2, 2 * size)
+    s.delete("buffers/m")
+    told(2, 2 * size, 1, size)
+    s.put("a", b"a write gives it memory of its own")
+    told(1, size, 0, 0)
+    s.delete("buffers/b")
+    told(0, 0, 0, 0)
+
+
+# --- in several requests ----------------------------------------------------------------------------------------------
+
+
+PARTIAL = {"Content-Type": "application/partial-upload"}
+MODEL = {f"t{i}": np.full((i * 37 % 300, 1 + i % 3), i % 251, "uint8") for i in range(60)}  # some are empty
+
+
+def begin(s, body=b"", query="", length=None):
+    told = {} if length is None else {"Upload-Length": str(length)}
+    return s.ask("PUT", f"buffers/m/data{query}", body, {"Upload-Complete": "?0", **told})
+
+
+def append(s, path, offset, body, complete=False, **headers):
+    return s.ask("PATCH", path, body, {**PARTIAL, "Upload-Offset": str(offset),
+                                       "Upload-Complete": "?1" if complete else "?0",
+                                       **{k.replace("_", "-"): v for k, v in headers.items()}})
+
+
+def same_as_put(s, body, name="m"):
+    """The buffer is the table that a PUT of the file makes."""
+    s.put("other", body, "?pack=true")
+    for query in ("", "?format=raw"):
+        assert s.data(name, query) == s.data("other", query)
+    keys = ("dtype", "shape", "bytes", "crc32c")
+    assert [s.meta(name)[key] for key in keys] == [s.meta("other")[key] for key in keys]
+    assert s.post(f"buffers/{name}/verify", {})["crc32c"] == s.meta("other")["crc32c"]
+    assert s.get(f"buffers/{name}/tensors?limit=1000")["items"] == s.get("buffers/other/tensors?limit=1000")["items"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_appended(s, told):
+    """Each request ends anywhere: in the length, the header, a tensor, and between two."""
+    for seed, arrays in enumerate((some(), MODEL, {"only": np.arange(9, dtype="int16")},
+                                   {"a": np.zeros(0, "uint8"), "b": np.zeros((0, 3), "int16")})):
+        body = file(arrays, META)
+        head = len(body) - sum(a.nbytes for a in arrays.values())
+        ends = {1, 8, 9, 20, head - 1, head, *np.random.default_rng(seed).integers(1, len(body), 12).tolist()}
+        ends |= {head + sum(a.nbytes for a in list(arrays.values())[:n]) for n in (1, 2)}
+        r = begin(s, b"", "?pack=true", len(body) if told else None).expect(201)
+        path, at = r.headers["Location"], 0
+        for end in sorted(end for end in ends if end < len(body)):
+            assert append(s, path, at, body[at:end]).expect(204).headers["Upload-Offset"] == str(end)
+            at, seen = end, s.ask("GET", path).json()
+            if end >= head:
+                assert (seen["bytes"], seen["received_bytes"]) == (len(body), end)
+                assert seen["missing"] == [{"offset": end, "bytes": len(body) - end}]
+        made = append(s, path, at, body[at:], complete=True).expect(200 if seed else 201)
+        assert made.json()["dtype"] == "tensors" and made.headers["Upload-Complete"] == "?1"
+        assert s.ask("HEAD", path).headers["Upload-Offset"] == str(len(body))
+        same_as_put(s, body)
+
+
+def test_appended_with_broken_connections(daemon, s):
+    """What came before the break counts, also where it ends within a gap of the memory."""
+    body = file(MODEL, META)
+    path, at, top = begin(s, length=len(body)).expect(201).headers["Location"], 0, 0
+    rng = np.random.default_rng(5)
+    while at < len(body) - 300:
+        sent = int(rng.integers(0, 300))
+        top = max(top, at + sent)  # the daemon may see what a connection brought when the next one is there
+        r = daemon.raw()
+        r.request("PATCH", path, ["Content-Type: application/partial-upload", f"Upload-Offset: {at}",
+                                  "Upload-Complete: ?1", f"Content-Length: {len(body) - at}"], body[at:at + sent])
+        r.close()
+        now = int(s.ask("HEAD", path).expect(204).headers["Upload-Offset"])
+        assert at <= now <= top
+        at = now
+    append(s, path, at, body[at:], complete=True).expect(201)
+    same_as_put(s, body)
+
+
+def test_headers_of_open_uploads_are_bounded(start):
+    """256 MiB of them; those of completed and deleted ones do not count."""
+    s = Session(start())
+    body = filled_up(some(), 15 << 20)
+    for _ in range(2):
+        path = begin(s, body[:100]).expect(201).headers["Location"]
+        append(s, path, 100, body[100:], complete=True)
+        assert s.data("m") == body
+    paths = [begin(s, body[:100]).expect(201).headers["Location"] for _ in range(17)]
+    assert "headers" in begin(s, body[:100]).problem(507, "limit_reached")["detail"]
+    s.ask("DELETE", paths.pop()).expect(204)
+    begin(s, body[:100]).expect(201)
+
+
+def test_appended_with_a_wrong_digest(s):
+    """The bytes are taken back, also those that said what the file is; the upload continues."""
+    body = file(some(), META)
+    right = lambda part: {"Content-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(part).digest()).decode()}:"}
+    path = begin(s, length=len(body)).expect(201).headers["Location"]
+    for at, end in ((0, len(body) - 9), (0, 30), (30, len(body) - 3000)):
+        append(s, path, at, body[at:end], **right(b"other")).problem(400, "digest_mismatch")
+        if at or end < 100:
+            append(s, path, at, body[at:end], **right(body[at:end])).expect(204)
+    at = len(body) - 3000
+    append(s, path, at, body[at:], complete=True, **right(body[at:])).expect(201)
+    same_as_put(s, body)
+
+
+def test_appended_files_that_are_none(s):
+    body = file(some(), META)
+    s.put("m", b"before")
+    for wrong, detail in ((body[:-1], "follow it"), (body + b"x", "follow it"), (body[:40], "header"),
+                          (body.replace(b'"F32"', b'"F99"', 1), "F99"),
+                          (body.replace(b"[0, 660]", b"[1, 660]", 1), "holes")):
+        path = begin(s, length=len(wrong)).expect(201).headers["Location"]
+        refused = append(s, path, 0, wrong, complete=True)
+        assert detail in refused.problem(422, "shape_mismatch" if detail == "follow it" else
+                                         "unsupported_array")["detail"]
+        s.ask("GET", path).problem(404, "upload_not_found")
+    path = begin(s, body[:-5]).expect(201).headers["Location"]
+    refused = append(s, path, len(body) - 5, body[-5:] + b"x", complete=True).expect(400)
+    assert refused.json()["code"] == "upload_length_mismatch"
+    assert append(s, path, len(body) - 5, body[-5:-1]).expect(204).headers["Upload-Offset"] == str(len(body) - 1)
+    s.ask("DELETE", path).expect(204)
+    assert s.data("m") == b"before"
+
+
+def multipart(s, body, head=None, buffer="m", **more):
+    head = 8 + int.from_bytes(body[:8], "little") if head is None else head
+    return s.ask("POST", "uploads", json.dumps({"buffer": buffer, "header": base64.b64encode(body[:head]).decode(),
+                                                **more}).encode(), {"Content-Type": "application/json"})
+
+
+def put_part(s, path, body, at, end, query=""):
+    return s.ask("PUT", f"{path}/parts?offset={at}{query}", body[at:end], {"Content-Type": "application/octet-stream"})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_in_any_order(s, seed):
+    rng = np.random.default_rng(seed)
+    arrays = (some(), MODEL, {"only": np.arange(900, dtype="int16")})[seed]
+    body = file(arrays, META)
+    begun = multipart(s, body, **({"bytes": len(body)} if seed else {})).expect(201).json()
+    assert begun["bytes"] == len(body) and begun["missing"] == [{"offset": 0, "bytes": len(body)}]
+    path = f"uploads/{begun['id']}"
+    places = sorted({0, len(body), *rng.integers(1, len(body), 12).tolist()})
+    cuts = list(zip(places, places[1:]))
+    rng.shuffle(cuts)
+    got = 0
+    for i, (at, end) in enumerate(cuts):
+        at, end = int(at), int(end)
+        told = put_part(s, path, body, at, end).expect(200).json()
+        got += end - at
+        assert (told["offset"], told["bytes"], told["received_bytes"]) == (at, end - at, got)
+        assert told["crc32c"] == values.crc32c(body[at:end])
+        if i == 3:
+            assert put_part(s, path, body, at, end).expect(200).json()["crc32c"] == told["crc32c"]  # its reply was lost
+            put_part(s, path, body, at, end, "&replace=true").expect(200)
+            s.ask("POST", f"{path}/complete", b"{}").problem(409, "upload_incomplete")
+    wrong = {"crc32c": "00000000"}
+    s.ask("POST", f"{path}/complete", json.dumps(wrong).encode()).problem(400, "digest_mismatch")
+    wrong = {"digest": {"sha-256": base64.b64encode(hashlib.sha256(body + b"x").digest()).decode()}}
+    s.ask("POST", f"{path}/complete", json.dumps(wrong).encode()).problem(400, "digest_mismatch")
+    right = {"crc32c": values.crc32c(body),
+             "digest": {"sha-256": base64.b64encode(hashlib.sha256(body).digest()).decode()}}
+    assert s.ask("POST", f"{path}/complete", json.dumps(right).encode()).expect(201).json()["dtype"] == "tensors"
+    same_as_put(s, body)
+
+
+def test_parts_that_do_not_fit(s):
+    body = file(some(), META)
+    head = 8 + int.from_bytes(body[:8], "little")
+    for more, code, word in (({"dtype": "uint8"}, (400, "invalid_argument"), "leave 'dtype' out"),
+                             ({"shape": [3]}, (400, "invalid_argument"), "leave 'shape' out"),
+                             ({"bytes": len(body) + 1}, (422, "shape_mismatch"), str(len(body))),
+                             ({"header": "!"}, (400, "invalid_argument"), "base64"),
+                             ({"header": ""}, (422, "unsupported_array"), "0 bytes"),
+                             ({"header": base64.b64encode(body[:head - 1]).decode()}, (422, "unsupported_array"),
+                              f"says that it has {head}"),
+                             ({"header": base64.b64encode(b"x" * 20).decode()}, (422, "unsupported_array"), "begin"),
+                             ({"header": 5}, (400, "wrong_type"), "header")):
+        assert word in multipart(s, body, **more).problem(*code)["detail"]
+    path = f"uploads/{multipart(s, body).expect(201).json()['id']}"
+    other = body[:head - 3] + b"\n" + body[head - 2:]
+    assert f"byte {head - 3}" in put_part(s, path, other, 0, len(body)).problem(422, "unsupported_array")["detail"]
+    put_part(s, path, other, head - 9, head).problem(422, "unsupported_array")
+    put_part(s, path, body + b"x", 5, len(body) + 1).problem(416, "range_not_satisfiable")
+    put_part(s, path, body, 0, head + 5).expect(200)
+    assert put_part(s, path, body, 4, head).problem(409, "upload_overlap")
+    s.ask("DELETE", path).expect(204)
+    path = "uploads/" + s.ask("POST", "uploads", json.dumps({"buffer": "m", "bytes": len(body)}).encode()).expect(
+        201).json()["id"]
+    put_part(s, path, body, 0, len(body)).expect(200)
+    s.ask("POST", f"{path}/complete", b"{}").expect(201)
+    assert s.meta("m")["dtype"] == "uint8" and s.data("m", "?format=raw") == body, "raw without a header"

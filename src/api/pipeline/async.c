@@ -220,3 +220,22 @@ enum gb_step gb_reply_buffer(struct gb_http_request *request, const void *result
     gb_render_buffer(&out, NULL, gb_api_of(request), request->param[0].s, &call->buffer);
     return gb_reply_json(&out, call->created ? 201 : 200, response, err);
 }
+
+enum gb_step gb_written_reply(struct gb_http_request *request, const struct gb_buffer_call *call,
+                              void (*more)(struct gb_json_writer *out, const void *call),
+                              struct gb_http_response *response, struct gb_error *err) {
+    struct gb_json_writer out = {0};
+    char etag[GB_ETAG_SIZE];
+
+    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0 ||
+        (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
+                                                  request->param[0].s, call->buffer.name.s) < 0) ||
+        gb_add_timing(request, &call->times, response, err) < 0)
+        return GB_STEP_ERROR;
+    gb_json_open(&out, NULL, '{');
+    gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
+    if (more)
+        more(&out, call);
+    gb_json_close(&out, '}');
+    return gb_reply_json(&out, call->created ? 201 : 200, response, err);
+}

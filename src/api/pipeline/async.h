@@ -68,4 +68,10 @@ gb_async_reply gb_reply_nothing;
 /* Replies with the call's buffer, 201 when it was created. */
 gb_async_reply gb_reply_buffer;
 
+/* Replies to a write that the device made: 201 or 200 with the buffer's members, and with those that `more` (may be
+ * NULL) adds, which gets call. */
+enum gb_step gb_written_reply(struct gb_http_request *request, const struct gb_buffer_call *call,
+                              void (*more)(struct gb_json_writer *out, const void *call),
+                              struct gb_http_response *response, struct gb_error *err);
+
 #endif

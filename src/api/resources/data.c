@@ -28,7 +28,6 @@ static struct gb_http_sink *sink_new(struct gb_http_request *request, const stru
         return NULL;
     }
     plan->coded = filters->coded;
-    plan->whole = true;
     if (gb_upload_request_read(request, plan, err) == 0 && gb_conditions_read(request, &conditions, err) == 0) {
         plan->params.check = gb_conditions_buffer_check(conditions);
         sink = gb_upload_sink_new(request, plan, err);

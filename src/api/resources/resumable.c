@@ -13,6 +13,7 @@
 #include "api/pipeline/conditional.h"
 #include "api/pipeline/digest.h"
 #include "api/request/query.h"
+#include "api/resources/table.h"
 #include "api/resources/upload.h"
 #include "base/json_writer.h"
 #include "base/text.h"
@@ -36,19 +37,40 @@ struct sink {
     bool whole;   /* until all bytes are there and compared: what came may have to be taken back */
     bool spoiled; /* the upload cannot succeed */
     bool ended;
-    bool first;       /* no byte has come yet */
+    bool first; /* no byte has come yet */
+    struct gb_http_request *request;
+    struct gb_heading *long_head; /* of a header that is longer than most; NULL: of none */
+    bool parses;
     const char *room; /* where the next bytes go */
     char id[GB_MULTIPART_ID_SIZE];
     struct gb_upload_request before; /* the plan, if whole */
     struct gb_error why;             /* it was refused */
 };
 
+static void wake(void *arg) {
+    gb_http_wake(arg);
+}
+
 /* --- the form of the bytes ---------------------------------------------------------------------------------------- */
 
 static int describe(struct sink *s, uint64_t skip, struct gb_error *err) {
-    if (gb_append_describe(s->append, &s->plan->params, skip, err) < 0)
+    struct gb_gaps gaps = {0};
+    int r;
+
+    if (s->plan->table) {
+        gaps = gb_tables_gaps(s->plan->table);
+        s->plan->params.gaps = &gaps;
+        skip = 0; /* the header is a part of the buffer */
+    }
+    r = gb_append_describe(s->append, &s->plan->params, skip, err);
+    s->plan->params.gaps = NULL;
+    if (gaps.free_arg)
+        gaps.free_arg(gaps.arg);
+    if (r < 0)
         return -1;
-    s->plan->params.check.arg = NULL; /* the core's now */
+    s->plan->params.check.arg = NULL; /* the core's now, and so is the table */
+    gb_table_unref(s->plan->table);
+    s->plan->table = NULL;
     return 0;
 }
 
@@ -59,17 +81,56 @@ static int describe_raw(struct sink *s, const struct gb_multipart_view *view, st
     return describe(s, 0, err);
 }
 
-/* Describes the upload by its complete header. */
+/* Parses a long header on the thread for that. Returns 1, 0: wait for wake, or -1. */
+static int parse_long(struct sink *s, const struct gb_multipart_view *view, const char *lead, size_t n,
+                      struct gb_error *err) {
+    struct gb_safetensors file;
+    struct gb_table *table;
+    char *text;
+    int r;
+
+    if (!s->long_head)
+        s->long_head = gb_heading_new(gb_api_of(s->request)->tables, n, (struct gb_waker){wake, s->request});
+    if (!s->long_head)
+        return gb_error_memory(err, "request");
+    if (!s->parses) {
+        r = gb_heading_room(s->long_head, &text, err);
+        if (r <= 0)
+            return r;
+        memcpy(text, lead, n);
+        gb_heading_parse(s->long_head, gb_upload_request_least(s->plan));
+        s->parses = true;
+    }
+    r = gb_heading_result(s->long_head, &table, &file, err);
+    if (r != 0) {
+        gb_heading_free(s->long_head);
+        s->long_head = NULL;
+        s->parses = false;
+    }
+    return r <= 0                                                                                        ? r
+           : gb_upload_request_parsed(s->plan, table, &file, n, view->has_length, view->length, err) < 0 ? -1
+                                                                                                         : 1;
+}
+
+/* Describes the upload by its complete header. Returns 1, 0: wait for wake, or -1. */
 static int describe_said(struct sink *s, const struct gb_multipart_view *view, enum gb_form form,
                          struct gb_error *err) {
     const char *lead;
     size_t n;
+    int r;
 
     lead = gb_append_header(s->append, &n);
-    if (gb_upload_request_header(s->plan, form, lead, n, view->has_length, view->length, err) < 0 ||
-        gb_append_length(s->append, n + s->plan->params.bytes, err) < 0)
+    if (form == GB_FORM_SAFETENSORS && n > GB_HEADING_LONG) {
+        r = parse_long(s, view, lead, n, err);
+        if (r <= 0)
+            return r;
+    } else if (gb_upload_request_header(s->plan, form, lead, n, view->has_length, view->length, err) < 0) {
         return -1;
-    return describe(s, n, err);
+    }
+    if (gb_append_length(s->append, s->plan->table ? gb_table_file_bytes(s->plan->table) : n + s->plan->params.bytes,
+                         err) < 0)
+        return -1;
+    return describe(s, n, err) < 0 ? -1 : 1;
 }
 
 /* Finds how many bytes of the beginning are needed before the payload, and the form as far as it is known. */
@@ -94,13 +155,13 @@ static int lead_need(const struct sink *s, const struct gb_multipart_view *view,
         return gb_upload_request_cut(s->plan, *ret_form, view->length, err);
     if (*ret > GB_MULTIPART_HEADER_MAX)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
-                            "the header of the safetensors file has %zu bytes and %d are kept for an upload that can "
-                            "be resumed; PUT the whole, or give ?format=raw for raw bytes",
+                            "the header of the safetensors file has %zu bytes and %u are kept for an upload that can "
+                            "be resumed; PUT the whole in one request, or give ?format=raw for raw bytes",
                             *ret, GB_MULTIPART_HEADER_MAX);
     return 0;
 }
 
-/* Describes the upload to the core as soon as that is possible. */
+/* Describes the upload to the core as soon as that is possible. Returns 0, or -1; a long header may be parsed still. */
 static int look(struct sink *s, struct gb_error *err) {
     struct gb_multipart_view view;
     enum gb_form form;
@@ -115,7 +176,7 @@ static int look(struct sink *s, struct gb_error *err) {
     else if (view.offset >= need)
         r = form == GB_FORM_RAW ? describe_raw(s, &view, err) : describe_said(s, &view, form, err);
     s->spoiled = s->spoiled || (r < 0 && !s->whole);
-    return r;
+    return r < 0 ? -1 : 0;
 }
 
 /* --- the sink ----------------------------------------------------------------------------------------------------- */
@@ -132,6 +193,11 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
         if (r > 0)
             s->room = *ret_ptr;
         return r;
+    }
+    if (s->long_head) {
+        if (look(s, err) < 0)
+            return -1;
+        return s->long_head ? 0 : sink_room(sink, ret_ptr, ret_n, err);
     }
     gb_append_view(s->append, &view);
     if (lead_need(s, &view, &need, &form, err) < 0)
@@ -193,9 +259,11 @@ static int conclude_lead(struct sink *s, struct gb_multipart_view *view, struct 
     size_t n;
 
     gb_append_view(s->append, view);
-    if (s->completes && (gb_append_length(s->append, view->offset, err) < 0 || look(s, err) < 0))
+    if (s->completes && gb_append_length(s->append, view->offset, err) < 0)
         return -1;
-    if (!s->completes || gb_append_described(s->append))
+    if ((s->completes || s->long_head) && look(s, err) < 0)
+        return -1;
+    if (!s->completes || s->long_head || gb_append_described(s->append))
         return 0;
     s->spoiled = true;
     lead = gb_append_header(s->append, &n);
@@ -211,7 +279,7 @@ static int conclude(struct sink *s, struct gb_multipart_view *view, struct gb_er
         if (conclude_lead(s, view, err) < 0)
             return -1;
         if (!gb_append_described(s->append))
-            return 1;
+            return s->long_head == NULL;
     }
     if (!s->ended)
         r = gb_append_end(s->append, err);
@@ -244,6 +312,8 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
 static void discard(struct sink *s) {
     s->spoiled = s->spoiled || s->creates;
     gb_append_discard(s->append);
+    if (s->plan->table != s->before.table)
+        gb_table_unref(s->plan->table);
     *s->plan = s->before;
     s->whole = false;
 }
@@ -274,6 +344,7 @@ static void sink_free(struct gb_http_sink *sink) {
     if (s->whole)
         discard(s);
     gb_append_free(s->append, s->spoiled);
+    gb_heading_free(s->long_head);
     free(s);
 }
 
@@ -297,6 +368,7 @@ static struct gb_http_sink *resumable_sink_new(struct gb_http_request *request, 
                                     .refused = sink_refused,
                                     .free = sink_free};
     s->core = gb_api_of(request)->core;
+    s->request = request;
     s->append = append;
     s->plan = gb_append_app(append);
     s->creates = creates;
@@ -377,10 +449,6 @@ int gb_resumable_refuse(const struct gb_http_request *request, struct gb_error *
                 : 0;
 }
 
-static void wake(void *arg) {
-    gb_http_wake(arg);
-}
-
 /* --- lengths ------------------------------------------------------------------------------------------------------ */
 
 static int inconsistent(struct gb_http_response *response, uint64_t length, uint64_t told, struct gb_error *err) {
@@ -422,19 +490,22 @@ static void plan_free(void *arg) {
 
     gb_conditions_free(plan->params.check.arg);
     gb_session_unref(plan->params.session);
+    gb_table_unref(plan->table);
     free(plan);
 }
 
 /* Refuses early what can be refused before the first bytes are there. */
 static int check_early(const struct gb_http_request *request, const struct gb_upload_request *plan, bool has_length,
                        uint64_t length, struct gb_error *err) {
+    /* A safetensors header that the client did not announce counts as no longer than that of a .npy. */
+    uint64_t header = plan->said == GB_FORM_SAFETENSORS ? GB_MULTIPART_HEADER_MAX : GB_NPY_HEADER_MAX;
     struct gb_upload_params params = plan->params;
     struct gb_buffer_params *buffer = &params.buffer;
 
     if (!plan->may_say)
         return 0;
     params.fresh = true;
-    params.bytes = has_length && length > GB_MULTIPART_HEADER_MAX ? length - GB_MULTIPART_HEADER_MAX : 0;
+    params.bytes = has_length && length > header ? length - header : 0;
     buffer->bytes = params.bytes;
     buffer->dtype = GB_DTYPE_UINT8;
     buffer->shape = (struct gb_shape){.dims = 1, .dim = {params.bytes}};

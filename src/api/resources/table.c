@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "api/context.h"
 #include "api/pipeline/conditional.h"
@@ -13,6 +14,7 @@
 #include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
+#include "base/thread.h"
 
 /* --- those that are kept ------------------------------------------------------------------------------------------ */
 
@@ -26,19 +28,36 @@ struct kept {
     uint64_t used;
 };
 
+TAILQ_HEAD(heads, gb_heading);
+
 struct gb_tables {
     pthread_mutex_t lock;
     struct kept kept[TABLES];
     uint64_t uses;
     size_t bytes;
+    pthread_mutex_t heads_lock; /* guards all below but the worker */
+    struct heads waiting;       /* for memory */
+    struct heads queued;        /* for the thread */
+    size_t heads_bytes;
+    struct gb_worker worker;
 };
+
+static uint64_t parse_queued(void *arg);
 
 struct gb_tables *gb_tables_new(void) {
     struct gb_tables *t = calloc(1, sizeof(*t));
 
-    if (t)
-        pthread_mutex_init(&t->lock, NULL);
-    return t;
+    if (!t)
+        return NULL;
+    pthread_mutex_init(&t->lock, NULL);
+    gb_mutex_init(&t->heads_lock);
+    TAILQ_INIT(&t->waiting);
+    TAILQ_INIT(&t->queued);
+    gb_worker_init(&t->worker);
+    if (gb_worker_start(&t->worker, "gb-heads", 0, parse_queued, t, NULL) == 0)
+        return t;
+    gb_tables_free(t);
+    return NULL;
 }
 
 static void forget(struct gb_tables *t, struct kept *k) {
@@ -56,6 +75,9 @@ void gb_tables_free(struct gb_tables *t) {
         if (t->kept[i].table)
             forget(t, &t->kept[i]);
     }
+    gb_worker_stop(&t->worker);
+    gb_worker_done(&t->worker);
+    pthread_mutex_destroy(&t->heads_lock);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
@@ -134,6 +156,172 @@ struct gb_table *gb_tables_find(struct gb_tables *t, const struct gb_buffer_rec 
     return table;
 }
 
+/* --- long headers ------------------------------------------------------------------------------------------------- */
+
+#define HEADS_BYTES ((size_t)256 << 20) /* of all that are gathered or parsed, or whose tables uploads use */
+
+enum head_state {
+    HEAD_WAITS, /* for memory */
+    HEAD_HELD,
+    HEAD_QUEUED,
+    HEAD_PARSING,
+    HEAD_PARSED
+};
+
+struct gb_heading {
+    TAILQ_ENTRY(gb_heading) link; /* while it waits or is queued */
+    struct gb_tables *tables;
+    struct gb_waker waker;
+    size_t n;
+    char *text;
+    size_t least;
+    enum head_state state; /* this and the next one: the lock of the heads */
+    bool gone;             /* its owner has let it go while it was parsed */
+    struct gb_safetensors file;
+    struct gb_table *table;
+    struct gb_error error;
+};
+
+/* Lets those in that there is memory for, in the order in which they came. */
+static void admit_locked(struct gb_tables *t) {
+    struct gb_heading *h;
+
+    while ((h = TAILQ_FIRST(&t->waiting)) && (t->heads_bytes == 0 || t->heads_bytes + h->n <= HEADS_BYTES)) {
+        TAILQ_REMOVE(&t->waiting, h, link);
+        h->state = HEAD_HELD;
+        t->heads_bytes += h->n;
+        gb_waker_run(&h->waker);
+    }
+}
+
+struct gb_heading *gb_heading_new(struct gb_tables *tables, size_t n, struct gb_waker waker) {
+    struct gb_heading *h = calloc(1, sizeof(*h));
+
+    if (!h)
+        return NULL;
+    h->tables = tables;
+    h->waker = waker;
+    h->n = n;
+    pthread_mutex_lock(&tables->heads_lock);
+    TAILQ_INSERT_TAIL(&tables->waiting, h, link);
+    admit_locked(tables);
+    pthread_mutex_unlock(&tables->heads_lock);
+    return h;
+}
+
+static enum head_state state_of(struct gb_heading *h) {
+    enum head_state state;
+
+    pthread_mutex_lock(&h->tables->heads_lock);
+    state = h->state;
+    pthread_mutex_unlock(&h->tables->heads_lock);
+    return state;
+}
+
+int gb_heading_room(struct gb_heading *head, char **ret, struct gb_error *err) {
+    if (state_of(head) == HEAD_WAITS)
+        return 0;
+    if (!head->text && !(head->text = malloc(head->n)))
+        return gb_error_memory(err, "header");
+    *ret = head->text;
+    return 1;
+}
+
+void gb_heading_parse(struct gb_heading *head, size_t least) {
+    struct gb_tables *t = head->tables;
+
+    head->least = least;
+    pthread_mutex_lock(&t->heads_lock);
+    head->state = HEAD_QUEUED;
+    TAILQ_INSERT_TAIL(&t->queued, head, link);
+    pthread_mutex_unlock(&t->heads_lock);
+    gb_worker_kick(&t->worker);
+}
+
+/* [the heads' thread] */
+static void parse(struct gb_heading *h) {
+    if (gb_safetensors_parse(h->text + GB_SAFETENSORS_LENGTH, h->n - GB_SAFETENSORS_LENGTH, &h->file, &h->error) < 0)
+        return;
+    if (h->file.count < h->least)
+        return;
+    h->table = gb_table_take(&h->file, h->text, h->n, &h->error);
+    h->file = (struct gb_safetensors){0};
+}
+
+/* Without the lock. */
+static void destroy(struct gb_heading *h) {
+    free(h->text);
+    gb_safetensors_done(&h->file);
+    gb_table_unref(h->table);
+    free(h);
+}
+
+static uint64_t parse_queued(void *arg) {
+    struct gb_tables *t = arg;
+    struct gb_heading *h;
+    bool gone;
+
+    pthread_mutex_lock(&t->heads_lock);
+    while ((h = TAILQ_FIRST(&t->queued))) {
+        TAILQ_REMOVE(&t->queued, h, link);
+        h->state = HEAD_PARSING;
+        pthread_mutex_unlock(&t->heads_lock);
+        parse(h);
+        pthread_mutex_lock(&t->heads_lock);
+        h->state = HEAD_PARSED;
+        gone = h->gone;
+        if (gone) {
+            t->heads_bytes -= h->n;
+            admit_locked(t);
+            pthread_mutex_unlock(&t->heads_lock);
+            destroy(h);
+            pthread_mutex_lock(&t->heads_lock);
+        } else {
+            gb_waker_run(&h->waker); /* within the lock: the owner does not leave meanwhile */
+        }
+    }
+    pthread_mutex_unlock(&t->heads_lock);
+    return 0;
+}
+
+int gb_heading_result(struct gb_heading *head, struct gb_table **ret_table, struct gb_safetensors *ret_file,
+                      struct gb_error *err) {
+    if (state_of(head) != HEAD_PARSED)
+        return 0;
+    free(head->text);
+    head->text = NULL;
+    if (head->error.code != GB_OK)
+        return gb_error_move(err, &head->error);
+    *ret_table = head->table;
+    *ret_file = head->file;
+    head->table = NULL;
+    head->file = (struct gb_safetensors){0};
+    return 1;
+}
+
+void gb_heading_free(struct gb_heading *head) {
+    struct gb_tables *t;
+
+    if (!head)
+        return;
+    t = head->tables;
+    pthread_mutex_lock(&t->heads_lock);
+    head->gone = head->state == HEAD_PARSING;
+    if (head->gone) {
+        pthread_mutex_unlock(&t->heads_lock);
+        return;
+    }
+    if (head->state == HEAD_WAITS)
+        TAILQ_REMOVE(&t->waiting, head, link);
+    else
+        t->heads_bytes -= head->n;
+    if (head->state == HEAD_QUEUED)
+        TAILQ_REMOVE(&t->queued, head, link);
+    admit_locked(t);
+    pthread_mutex_unlock(&t->heads_lock);
+    destroy(head);
+}
+
 /* --- reading ------------------------------------------------------------------------------------------------------ */
 
 #define FIRST_BYTES 65536 /* most headers are shorter */
@@ -143,13 +331,25 @@ struct gb_table_reading {
     struct gb_download *core;
     struct gb_name name;
     struct gb_name stream;
-    struct gb_buffer_rec rec; /* of the bytes that are read */
-    gb_http_handler *handler; /* gb_tables_read */
-    char *head;
+    struct gb_buffer_rec rec;     /* of the bytes that are read */
+    gb_http_handler *handler;     /* gb_tables_read */
+    struct gb_heading *long_head; /* of a header that is longer than most, of long_n bytes; NULL: of none */
+    size_t long_n;
+    bool parses;
+    char *head; /* the long head's, if there is one */
     size_t have;
     size_t need;
-    bool turned; /* its turn on the stream has come */
+    size_t wanted; /* how long the header is that is to be read; 0: that is not known, or it is being read */
+    bool turned;   /* its turn on the stream has come */
 };
+
+static void drop_head(struct gb_table_reading *r) {
+    if (!r->long_head)
+        free(r->head);
+    gb_heading_free(r->long_head);
+    r->long_head = NULL;
+    r->head = NULL;
+}
 
 void gb_table_reading_free(struct gb_table_reading *r) {
     if (!r)
@@ -157,7 +357,7 @@ void gb_table_reading_free(struct gb_table_reading *r) {
     gb_download_free(r->core, false);
     gb_session_unref(r->session);
     gb_buffer_rec_done(&r->rec);
-    free(r->head);
+    drop_head(r);
     free(r);
 }
 
@@ -173,8 +373,10 @@ static int begin(struct gb_table_reading *r, struct gb_error *err) {
     gb_buffer_rec_set(&r->rec, rec);
     if (r->need > rec->bytes)
         r->need = (size_t)rec->bytes;
-    free(r->head);
-    r->head = malloc(r->need + 1);
+    if (!r->long_head) {
+        free(r->head);
+        r->head = malloc(r->need + 1);
+    }
     if (!r->head)
         return gb_error_memory(err, "table");
     r->have = 0;
@@ -203,6 +405,18 @@ static int damaged(const struct gb_table_reading *r, const char *why, struct gb_
                         r->name.s, why);
 }
 
+/* Returns 1 when a long header has its memory, 0: wait for wake, or -1. */
+static int have_room(struct gb_http_request *request, struct gb_table_reading *r, size_t need, struct gb_error *err) {
+    if (need <= GB_HEADING_LONG)
+        return 1;
+    if (!r->long_head) {
+        drop_head(r);
+        r->long_head = gb_heading_new(gb_api_of(request)->tables, need, (struct gb_waker){wake, request});
+        r->long_n = need;
+    }
+    return r->long_head ? gb_heading_room(r->long_head, &r->head, err) : gb_error_memory(err, "table");
+}
+
 /* Takes the bytes that are there. Returns 1 when all are, 0: wait for wake, or -1. */
 static int collect(struct gb_table_reading *r, struct gb_error *err) {
     const void *block;
@@ -222,13 +436,57 @@ static int collect(struct gb_table_reading *r, struct gb_error *err) {
     return 1;
 }
 
+/* The header is there: returns 1 with the table, or NULL with *why; 0: wait for wake. */
+static int parse_head(struct gb_table_reading *r, struct gb_table **ret, struct gb_error *why) {
+    struct gb_safetensors none;
+
+    if (!r->long_head) {
+        *ret = gb_table_new(r->head, r->have, why);
+        return 1;
+    }
+    if (!r->parses)
+        gb_heading_parse(r->long_head, 0);
+    r->parses = true;
+    return gb_heading_result(r->long_head, ret, &none, why) == 0 ? 0 : 1;
+}
+
+/* Returns as collect, when the table is kept. */
+static int keep(struct gb_http_request *request, struct gb_table_reading *r, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    struct gb_table *table = NULL;
+    int got = parse_head(r, &table, &why);
+
+    if (got == 0)
+        return 0;
+    drop_head(r);
+    r->parses = false;
+    if (!table)
+        return why.code == GB_ERR_SATURATED ? gb_error_move(err, &why) : damaged(r, why.detail, err);
+    got = gb_table_bytes(table) == r->rec.bytes ? 1 : damaged(r, "it is of another length", err);
+    if (got > 0)
+        gb_tables_put(gb_api_of(request)->tables, &r->rec, table);
+    gb_table_unref(table);
+    return got;
+}
+
 /* Returns as collect, when the table is kept. */
 int gb_table_reading_go_on(struct gb_http_request *request, struct gb_table_reading *r, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
-    struct gb_table *table;
     size_t head;
-    int got = collect(r, err);
+    int got;
 
+    if (r->parses)
+        return keep(request, r, err);
+    if (r->wanted > 0) {
+        got = have_room(request, r, r->wanted, err);
+        if (got <= 0)
+            return got;
+        head = r->wanted;
+        r->wanted = 0;
+        if (start(request, r, head, err) < 0)
+            return -1;
+    }
+    got = collect(r, err);
     if (got <= 0)
         return got;
     if (r->rec.dtype != GB_DTYPE_TENSORS)
@@ -239,16 +497,13 @@ int gb_table_reading_go_on(struct gb_http_request *request, struct gb_table_read
         return damaged(r, why.detail, err);
     if (head > r->rec.bytes)
         return damaged(r, "its header would be longer than the buffer", err);
-    if (head > r->have)
-        return start(request, r, head, err) < 0 ? -1 : gb_table_reading_go_on(request, r, err);
-    table = gb_table_new(r->head, head, &why);
-    if (!table)
-        return why.code == GB_ERR_SATURATED ? gb_error_move(err, &why) : damaged(r, why.detail, err);
-    got = gb_table_bytes(table) == r->rec.bytes ? 1 : damaged(r, "it is of another length", err);
-    if (got > 0)
-        gb_tables_put(gb_api_of(request)->tables, &r->rec, table);
-    gb_table_unref(table);
-    return got;
+    if (r->long_head ? head == r->have && head == r->long_n : head <= r->have) {
+        r->have = head;
+        return keep(request, r, err);
+    }
+    drop_head(r); /* it is longer, or other bytes have taken the place of a long one */
+    r->wanted = head;
+    return gb_table_reading_go_on(request, r, err);
 }
 
 struct gb_table_reading *gb_table_reading_new(struct gb_http_request *request, const struct gb_name *stream,
@@ -308,6 +563,43 @@ enum gb_step gb_tables_read(struct gb_http_request *request, const struct gb_nam
     request->state_free = free_state;
     request->resume = resume;
     return resume(request, response, err);
+}
+
+/* --- in several requests ------------------------------------------------------------------------------------------ */
+
+static uint64_t gap_place(const void *arg, uint64_t at) {
+    return gb_table_place(arg, at);
+}
+
+static uint64_t gap_before(const void *arg, uint64_t at) {
+    return gb_table_before(arg, at);
+}
+
+static uint64_t gap_run(const void *arg, uint64_t at, bool *ret_gap) {
+    return gb_table_run(arg, at, ret_gap);
+}
+
+/* The layout is that of the header which came first: another one would not be that of the bytes. */
+static int gap_check(const void *arg, uint64_t at, const void *bytes, size_t n, struct gb_error *err) {
+    const char *came = bytes;
+    const char *text;
+    size_t head = gb_table_head(arg, &text);
+
+    if (at >= head || memcmp(text + at, bytes, n < head - at ? n : head - (size_t)at) == 0)
+        return 0;
+    for (; text[at] == *came; at++)
+        came++;
+    return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
+                        "the header from byte %llu on is another one than the upload began with",
+                        (unsigned long long)at);
+}
+
+static void gap_free(void *arg) {
+    gb_table_unref(arg);
+}
+
+struct gb_gaps gb_tables_gaps(struct gb_table *table) {
+    return (struct gb_gaps){gap_place, gap_before, gap_run, gap_check, gb_table_ref(table), gap_free};
 }
 
 /* --- by a layout -------------------------------------------------------------------------------------------------- */
@@ -391,9 +683,9 @@ struct gb_table *gb_tables_make(const json_t *tensors, const json_t *metadata, s
         gb_json_done(&l.out);
         return NULL;
     }
-    if (l.out.used > GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_MAX) {
+    if (l.out.used > GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_EACH_MAX) {
         gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the header of these tensors has %zu bytes, and at most %u are read",
-                     l.out.used, GB_SAFETENSORS_HEADER_MAX);
+                     l.out.used, GB_SAFETENSORS_HEADER_EACH_MAX);
     } else {
         table = gb_table_new(l.out.s, l.out.used, &why);
         if (!table && why.code == GB_ERR_UNSUPPORTED_ARRAY)
@@ -425,11 +717,18 @@ static void render(struct gb_json_writer *out, const char *name, enum gb_dtype d
     gb_json_close(out, '}');
 }
 
+#define METADATA_BYTES (1u << 20)
+
 static int render_metadata(struct gb_json_writer *out, const struct gb_table *table, struct gb_error *err) {
     size_t n;
     const char *text = gb_table_metadata(table, &n);
-    char *copy = strndup(text, n);
+    char *copy;
 
+    if (n > METADATA_BYTES) { /* each page has it */
+        gb_json_put_null(out, "metadata");
+        return 0;
+    }
+    copy = strndup(text, n);
     if (!copy)
         return gb_error_memory(err, "list");
     gb_json_put_raw(out, "metadata", copy);

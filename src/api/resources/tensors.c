@@ -232,11 +232,11 @@ static int write_header(const struct gb_download_group *group, const struct entr
     }
     if (gb_safetensors_close(out, err) < 0)
         return -1;
-    if (out->used > GB_SAFETENSORS_HEADER_MAX)
+    if (out->used > GB_SAFETENSORS_HEADER_EACH_MAX)
         return gb_error_set(
             err, GB_ERR_INVALID_ARGUMENT,
             "the file's header would have %zu bytes, more than the %u that are read; take fewer buffers", out->used,
-            GB_SAFETENSORS_HEADER_MAX);
+            GB_SAFETENSORS_HEADER_EACH_MAX);
     *ret_bytes = at;
     return 0;
 }
@@ -606,6 +606,11 @@ static int read_length(struct sink *s, struct gb_error *err) {
 
     if (gb_safetensors_data_at(s->head, &s->head_need, err) < 0)
         return -1;
+    if (s->head_need > GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_EACH_MAX)
+        return gb_error_set(err, GB_ERR_BODY_TOO_LARGE,
+                            "the safetensors header has %zu bytes; at most %u are read where each tensor becomes a "
+                            "buffer: PUT the file to one buffer's data, as a table",
+                            s->head_need - GB_SAFETENSORS_LENGTH, GB_SAFETENSORS_HEADER_EACH_MAX);
     if (s->has_length && s->head_need > s->length)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the body ends within the header of its safetensors file");
     bigger = realloc(s->head, s->head_need);
@@ -728,7 +733,7 @@ static enum gb_step sink_end(struct gb_http_sink *sink, struct gb_http_request *
 
 /* Refuses a body by the bytes that its tensors have at least. */
 static int check_early(const struct sink *s, struct gb_error *err) {
-    const uint64_t header = GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_MAX;
+    const uint64_t header = GB_SAFETENSORS_LENGTH + GB_SAFETENSORS_HEADER_EACH_MAX;
 
     return gb_upload_group_check(s->core, &s->plan.session,
                                  s->has_length && s->length > header ? s->length - header : 0, err);

@@ -44,25 +44,6 @@ enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_bu
     return gb_reply_json(&out, created ? 201 : 200, response, err);
 }
 
-enum gb_step gb_written_reply(struct gb_http_request *request, const struct gb_buffer_call *call,
-                              void (*more)(struct gb_json_writer *out, const void *call),
-                              struct gb_http_response *response, struct gb_error *err) {
-    struct gb_json_writer out = {0};
-    char etag[GB_ETAG_SIZE];
-
-    if (gb_http_response_header(response, err, "ETag", "\"%s\"", gb_etag_data(&call->buffer, GB_FORM_RAW, etag)) < 0 ||
-        (call->created && gb_http_response_header(response, err, "Location", "/v1/sessions/%s/buffers/%s",
-                                                  request->param[0].s, call->buffer.name.s) < 0) ||
-        gb_add_timing(request, &call->times, response, err) < 0)
-        return GB_STEP_ERROR;
-    gb_json_open(&out, NULL, '{');
-    gb_render_buffer_members(&out, gb_api_of(request), request->param[0].s, &call->buffer);
-    if (more)
-        more(&out, call);
-    gb_json_close(&out, '}');
-    return gb_reply_json(&out, call->created ? 201 : 200, response, err);
-}
-
 /* --- path, query and headers -------------------------------------------------------------------------------------- */
 
 static const char *name_of(enum gb_form form) {
@@ -458,8 +439,8 @@ static int plan_one(struct gb_upload_request *plan, const struct gb_safetensors 
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY, "the safetensors file holds no tensor");
     if (file->count != 1)
         return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
-                            "the safetensors file holds %zu tensors, and this writes a part of a buffer or comes in "
-                            "several requests; PUT the whole file to the buffer's data in one request",
+                            "the safetensors file holds %zu tensors, and this writes a part of a buffer: PUT the whole "
+                            "file without offset, slice and tensor",
                             file->count);
     return described(plan, name_of(GB_FORM_SAFETENSORS), tensor->dtype, &tensor->shape, has_length, length, err);
 }
@@ -532,20 +513,34 @@ static int plan_table(struct gb_upload_request *plan, bool has_length, uint64_t 
     return 0;
 }
 
+size_t gb_upload_request_least(const struct gb_upload_request *plan) {
+    return plan->params.partial ? SIZE_MAX : plan->pack ? 0 : 2;
+}
+
+static int take_parsed(struct gb_upload_request *plan, struct gb_table *table, struct gb_safetensors *file,
+                       bool has_length, uint64_t length, struct gb_error *err) {
+    int r;
+
+    plan->table = table;
+    r = table ? plan_table(plan, has_length, length, err) : plan_one(plan, file, has_length, length, err);
+    gb_safetensors_done(file);
+    return r;
+}
+
 static int read_safetensors(struct gb_upload_request *plan, const char *header, size_t n, bool has_length,
                             uint64_t length, struct gb_error *err) {
+    struct gb_table *table = NULL;
     struct gb_safetensors file;
-    int r;
 
     if (gb_safetensors_parse(header + GB_SAFETENSORS_LENGTH, n - GB_SAFETENSORS_LENGTH, &file, err) < 0)
         return -1;
-    if (plan->whole && !plan->params.partial && (file.count > 1 || plan->pack)) {
-        plan->table = gb_table_take(&file, header, n, err);
-        return plan->table ? plan_table(plan, has_length, length - n, err) : -1;
+    if (file.count >= gb_upload_request_least(plan)) {
+        table = gb_table_take(&file, header, n, err);
+        file = (struct gb_safetensors){0};
+        if (!table)
+            return -1;
     }
-    r = plan_one(plan, &file, has_length, length - n, err);
-    gb_safetensors_done(&file);
-    return r;
+    return take_parsed(plan, table, &file, has_length, length - n, err);
 }
 
 /* The bytes of an array in Fortran order, each to its place in C order. */
@@ -591,6 +586,15 @@ int gb_upload_request_header(struct gb_upload_request *plan, enum gb_form form, 
     return 0;
 }
 
+int gb_upload_request_parsed(struct gb_upload_request *plan, struct gb_table *table, struct gb_safetensors *file,
+                             size_t n, bool has_length, uint64_t length, struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (take_parsed(plan, table, file, has_length, length - n, &why) < 0)
+        return refused(plan, err, &why);
+    return 0;
+}
+
 /* --- the body ----------------------------------------------------------------------------------------------------- */
 
 /* The body of an upload. Only the header of a .npy or safetensors file (or the first bytes, which show that the body
@@ -599,6 +603,7 @@ int gb_upload_request_header(struct gb_upload_request *plan, enum gb_form form, 
 enum stage {
     STAGE_PROBE,  /* the first bytes, which show what the body is */
     STAGE_HEADER, /* the rest of the header of a form that has one */
+    STAGE_PARSED, /* a long header is there, and is being parsed */
     STAGE_PAYLOAD,
     STAGE_ENDED /* the core knows that all bytes have arrived */
 };
@@ -613,11 +618,13 @@ struct sink {
     enum gb_form form; /* from STAGE_HEADER on */
     bool has_length;
     uint64_t length; /* of the body */
-    char *head;
+    struct gb_heading *long_head;
+    char *head; /* NULL: its bytes are in the table's, or in the long head */
     size_t head_used;
     size_t head_need;
-    size_t spilled; /* of head, given to the core as payload */
-    size_t spill;   /* of head, payload in all */
+    const char *front; /* what of the head is payload */
+    size_t spilled;    /* of front, given to the core */
+    size_t spill;      /* of front, in all */
     uint64_t payload;
     const char *room; /* where the next payload bytes go */
     uint64_t recv_ns;
@@ -642,29 +649,63 @@ static int begin_raw(struct sink *s, struct gb_error *err) {
     if ((s->has_length || !gb_upload_request_open(&s->plan)) &&
         gb_upload_request_raw(&s->plan, s->has_length, s->length, err) < 0)
         return -1;
+    s->front = s->head;
     s->spill = s->head_used;
     return begin(s, err);
 }
 
-/* The header of a table is a part of the buffer, with the gap behind it. */
-static int spill_head(struct sink *s, struct gb_error *err) {
-    size_t room = (size_t)gb_table_head_room(s->plan.table);
-    char *bigger = realloc(s->head, room);
-
-    if (!bigger)
-        return gb_error_memory(err, "upload");
-    memset(bigger + s->head_used, 0, room - s->head_used);
-    s->head = bigger;
-    s->spill = room;
-    return 0;
+/* The header of a table is a part of the buffer. */
+static int begin_described(struct sink *s, struct gb_error *err) {
+    free(s->head);
+    s->head = NULL;
+    if (s->plan.table)
+        s->spill = gb_table_head(s->plan.table, &s->front);
+    return begin(s, err);
 }
 
 /* The header is there. */
 static int begin_said(struct sink *s, struct gb_error *err) {
-    if (gb_upload_request_header(&s->plan, s->form, s->head, s->head_used, s->has_length, s->length, err) < 0 ||
-        (s->plan.table && spill_head(s, err) < 0))
+    if (s->long_head) {
+        s->stage = STAGE_PARSED;
+        gb_heading_parse(s->long_head, gb_upload_request_least(&s->plan));
+        return 0;
+    }
+    if (gb_upload_request_header(&s->plan, s->form, s->head, s->head_used, s->has_length, s->length, err) < 0)
         return -1;
-    return begin(s, err);
+    return begin_described(s, err);
+}
+
+/* Returns 1 when a long header is parsed, and the upload has begun; 0 to wait, or -1. */
+static int begin_parsed(struct sink *s, struct gb_error *err) {
+    struct gb_safetensors file;
+    struct gb_table *table;
+    struct gb_error why = GB_ERROR_INIT;
+    int r = gb_heading_result(s->long_head, &table, &file, &why);
+
+    if (r == 0)
+        return 0;
+    if (r < 0)
+        return refused(&s->plan, err, &why);
+    if (gb_upload_request_parsed(&s->plan, table, &file, s->head_need, s->has_length, s->length, err) < 0)
+        return -1;
+    return begin_described(s, err) < 0 ? -1 : 1;
+}
+
+/* Room for the rest of the header. Returns 1, 0 to wait, or -1. */
+static int head_room(struct sink *s, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    char *text = s->head;
+    int r = s->long_head ? gb_heading_room(s->long_head, &text, err) : 1;
+
+    if (r <= 0)
+        return r;
+    if (s->long_head && s->head) { /* the first bytes, which said how long it is */
+        memcpy(text, s->head, s->head_used);
+        free(s->head);
+        s->head = NULL;
+    }
+    *ret_ptr = text + s->head_used;
+    *ret_n = s->head_need - s->head_used;
+    return 1;
 }
 
 /* The first bytes are there. */
@@ -678,18 +719,22 @@ static int look(struct sink *s, struct gb_error *err) {
         return -1;
     if (s->has_length && s->head_need > s->length)
         return gb_upload_request_cut(&s->plan, s->form, s->length, err);
+    s->stage = STAGE_HEADER;
+    if (s->form == GB_FORM_SAFETENSORS && s->head_need > GB_HEADING_LONG) {
+        s->long_head = gb_heading_new(s->api->tables, s->head_need, s->plan.params.waker);
+        return s->long_head ? 0 : gb_error_memory(err, "upload");
+    }
     bigger = realloc(s->head, s->head_need);
     if (!bigger)
         return gb_error_memory(err, "upload");
     s->head = bigger;
-    s->stage = STAGE_HEADER;
     return s->head_used == s->head_need ? begin_said(s, err) : 0;
 }
 
 /* Gives gathered payload to the core. Returns 1 when all is given, 0 to wait, or -1. */
 static int push_spill(struct sink *s, struct gb_error *err) {
     size_t before = s->spilled;
-    int r = gb_upload_copy_in(s->upload, s->head, s->spill, &s->spilled, err);
+    int r = gb_upload_copy_in(s->upload, s->front, s->spill, &s->spilled, err);
 
     s->payload += s->spilled - before;
     return r;
@@ -729,11 +774,10 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     uint64_t run = UINT64_MAX;
     int r;
 
-    if (s->stage < STAGE_PAYLOAD) {
-        *ret_ptr = s->head + s->head_used;
-        *ret_n = s->head_need - s->head_used;
-        return 1;
-    }
+    if (s->stage < STAGE_PARSED)
+        return head_room(s, ret_ptr, ret_n, err);
+    if (s->stage == STAGE_PARSED && (r = begin_parsed(s, err)) <= 0)
+        return r;
     r = push_spill(s, err);
     if (r <= 0)
         return r;
@@ -791,6 +835,8 @@ static int conclude(struct sink *s, const struct gb_http_request *request, struc
         return gb_upload_request_cut(&s->plan, s->form, s->head_used, err);
     if (s->stage == STAGE_ENDED)
         return 1;
+    if (s->stage == STAGE_PARSED && (r = begin_parsed(s, err)) <= 0)
+        return r;
     if ((s->plan.params.open_ended || s->payload + s->spill - s->spilled == s->plan.params.bytes) &&
         gb_upload_arrived(s->upload, err) < 0)
         return -1;
@@ -860,6 +906,7 @@ static void sink_free(struct gb_http_sink *sink) {
     gb_conditions_free(s->plan.params.check.arg);
     gb_session_unref(s->plan.params.session);
     gb_table_unref(s->plan.table);
+    gb_heading_free(s->long_head);
     free(s->head);
     free(s);
 }

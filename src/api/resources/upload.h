@@ -5,6 +5,7 @@
 
 #include "api/request/query.h"
 #include "core/core.h"
+#include "format/safetensors.h"
 #include "http/http.h"
 
 /* Replies to a finished upload. created: the buffer is new. warning: as in struct gb_upload_request. recv_ns: when
@@ -12,12 +13,6 @@
 enum gb_step gb_upload_reply(struct gb_http_request *request, const struct gb_buffer_rec *rec, bool created,
                              const char *warning, const struct gb_transfer_times *times, uint64_t recv_ns,
                              struct gb_http_response *response, struct gb_error *err);
-
-/* Replies to a write that the device made: 201 or 200 with the buffer's members, and with those that `more` (may be
- * NULL) adds, which gets call. */
-enum gb_step gb_written_reply(struct gb_http_request *request, const struct gb_buffer_call *call,
-                              void (*more)(struct gb_json_writer *out, const void *call),
-                              struct gb_http_response *response, struct gb_error *err);
 
 /* What a request asks of an upload: in its path, query and headers, and in the first bytes of its body. */
 
@@ -30,7 +25,6 @@ struct gb_upload_request {
         *warning; /* static text: what its first bytes look like, though they are stored as bytes; NULL: nothing */
     bool coded;   /* Content-Length is that of the coded bytes: see digest.h */
     bool chunked; /* the body ends where it says so */
-    bool whole;   /* the body comes in one request */
     bool pack;    /* ?pack=true: a safetensors file of one tensor becomes a table too */
     struct gb_table
         *table;   /* of a safetensors file, when its header is there: a reference. NULL: the body is one tensor */
@@ -70,6 +64,11 @@ int gb_upload_request_header_bytes(const struct gb_upload_request *plan, enum gb
 /* Completes a request by the whole header[0..n) of a body in that form. length: of the whole body. Returns 0 or -1. */
 int gb_upload_request_header(struct gb_upload_request *plan, enum gb_form form, const char *header, size_t n,
                              bool has_length, uint64_t length, struct gb_error *err);
+/* The same of a safetensors header of n bytes that was parsed already: as gb_heading_result gives it. Takes both. */
+int gb_upload_request_parsed(struct gb_upload_request *plan, struct gb_table *table, struct gb_safetensors *file,
+                             size_t n, bool has_length, uint64_t length, struct gb_error *err);
+/* The least number of tensors of a safetensors file that makes a table. */
+size_t gb_upload_request_least(const struct gb_upload_request *plan);
 /* The body has ended within its header. Returns -1. */
 int gb_upload_request_cut(const struct gb_upload_request *plan, enum gb_form form, uint64_t length,
                           struct gb_error *err);

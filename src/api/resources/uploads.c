@@ -16,6 +16,7 @@
 #include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
+#include "api/resources/table.h"
 #include "api/resources/upload.h"
 #include "base/clock.h"
 #include "base/encoding.h"
@@ -149,7 +150,49 @@ static enum gb_step reply_begun(struct gb_http_request *request, const void *res
     return gb_multipart_reply(request, &call->multipart, 201, response, err);
 }
 
-static int read_begin(const struct gb_http_request *request, struct gb_upload_params *params, struct gb_error *err) {
+/* A safetensors file: its parts are those of the file, and its layout in memory has to be known before they come. */
+static int read_header(json_t *body, struct gb_table **ret, struct gb_error *err) {
+    static const char *const others[] = {"dtype", "shape", "mirrored"};
+    const json_t *bytes = json_object_get(body, "bytes");
+    struct gb_error why = GB_ERROR_INIT;
+    const char *text = NULL;
+    size_t head = 0;
+    char *header;
+    size_t i;
+    size_t n;
+    int r = gb_json_string(body, "header", &text, err);
+
+    if (r <= 0)
+        return r;
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (json_object_get(body, others[i]))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the 'header' says what the file is: leave '%s' out",
+                                others[i]);
+    }
+    if (!gb_base64_read(text, strlen(text), false, &header, &n))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the field 'header' must be the first bytes of a safetensors file, its length and its "
+                            "header, as base64");
+    if (n < GB_SAFETENSORS_PREFIX)
+        gb_error_set(&why, GB_ERR_UNSUPPORTED_ARRAY, "it has %zu bytes", n);
+    else if (gb_safetensors_data_at(header, &head, &why) == 0 && head != n)
+        gb_error_set(&why, GB_ERR_UNSUPPORTED_ARRAY, "it has %zu bytes and says that it has %zu", n, head);
+    *ret = why.code == GB_OK ? gb_table_new(header, n, &why) : NULL;
+    free(header);
+    if (!*ret)
+        return gb_error_set(err, why.code, "the field 'header': %s", why.detail);
+    if (bytes && (!json_is_integer(bytes) || (uint64_t)json_integer_value(bytes) != gb_table_file_bytes(*ret)))
+        return gb_error_set(err, GB_ERR_SHAPE_MISMATCH,
+                            "the header makes a file of %" PRIu64 " bytes, and 'bytes' is "
+                            "another number",
+                            gb_table_file_bytes(*ret));
+    return json_object_set_new(body, "bytes", json_integer((json_int_t)gb_table_bytes(*ret))) < 0
+               ? gb_error_memory(err, "request")
+               : 0;
+}
+
+static int read_begin(const struct gb_http_request *request, struct gb_upload_params *params,
+                      struct gb_table **ret_table, struct gb_error *err) {
     struct gb_buffer_params *buffer = &params->buffer;
     json_t *body;
     int r;
@@ -159,10 +202,15 @@ static int read_begin(const struct gb_http_request *request, struct gb_upload_pa
     strcpy(buffer->stream.s, "default");
     if (gb_param_name(request, 0, "session name", &buffer->session, err) < 0 ||
         gb_body_object(request,
-                       "buffer bytes dtype shape kind pool device stream mirrored durability spill resident labels",
+                       "buffer bytes dtype shape header kind pool device stream mirrored durability spill resident "
+                       "labels",
                        false, &body, err) < 0)
         return -1;
-    r = gb_buffer_params_read(gb_api_of(request), body, "buffer", buffer, err);
+    r = read_header(body, ret_table, err);
+    if (r == 0)
+        r = gb_buffer_params_read(gb_api_of(request), body, "buffer", buffer, err);
+    if (*ret_table)
+        buffer->dtype = GB_DTYPE_TENSORS;
     buffer->has_mirrored = json_object_get(body, "mirrored") != NULL;
     json_decref(body);
     if (r == 0)
@@ -175,27 +223,30 @@ static int read_begin(const struct gb_http_request *request, struct gb_upload_pa
 enum gb_step gb_api_upload_create(struct gb_http_request *request, struct gb_http_response *response,
                                   struct gb_error *err) {
     struct gb_upload_params params = {.wait_ms = 0};
-    struct gb_conditions *conditions;
-    struct gb_multipart_call *call;
-    struct gb_place place;
+    struct gb_conditions *conditions = NULL;
+    struct gb_multipart_call *call = NULL;
+    struct gb_place place = {0};
+    struct gb_table *table = NULL;
+    struct gb_gaps gaps = {0};
 
-    if (read_begin(request, &params, err) < 0 || gb_conditions_read(request, &conditions, err) < 0) {
-        gb_text_unref(params.buffer.labels);
-        return GB_STEP_ERROR;
-    }
-    call = gb_bounds_upload(request, &place, err) < 0 ? NULL : gb_async_begin(request, sizeof(*call), err);
-    if (!call) {
-        gb_bounds_upload_release(&place);
-        gb_text_unref(params.buffer.labels);
+    if (read_begin(request, &params, &table, err) == 0 && gb_conditions_read(request, &conditions, err) == 0 &&
+        gb_bounds_upload(request, &place, err) == 0)
+        call = gb_async_begin(request, sizeof(*call), err);
+    if (call) {
+        params.check = gb_conditions_buffer_check(conditions);
+        params.place = &place;
+        gaps = table ? gb_tables_gaps(table) : gaps;
+        params.gaps = table ? &gaps : NULL;
+        gb_multipart_begin(gb_api_of(request)->core, &params, call);
+    } else {
         gb_conditions_free(conditions);
-        return GB_STEP_ERROR;
     }
-    params.check = gb_conditions_buffer_check(conditions);
-    params.place = &place;
-    gb_multipart_begin(gb_api_of(request)->core, &params, call);
+    if (gaps.free_arg) /* it was not taken */
+        gaps.free_arg(gaps.arg);
     gb_bounds_upload_release(&place);
+    gb_table_unref(table);
     gb_text_unref(params.buffer.labels);
-    return gb_async_end(request, response, reply_begun, 0, err);
+    return call ? gb_async_end(request, response, reply_begun, 0, err) : GB_STEP_ERROR;
 }
 
 /* --- read --------------------------------------------------------------------------------------------------------- */
@@ -400,7 +451,7 @@ static int sink_room(struct gb_http_sink *sink, void **ret_ptr, size_t *ret_n, s
     struct sink *s = (struct sink *)sink;
 
     if (!s->scratch)
-        return gb_upload_room(s->part, ret_ptr, ret_n, err);
+        return gb_part_room(s->part, ret_ptr, ret_n, err);
     *ret_ptr = s->scratch;
     *ret_n = s->bytes - s->read < SCRATCH_BYTES ? (size_t)(s->bytes - s->read) : SCRATCH_BYTES;
     return 1;
@@ -410,7 +461,7 @@ static int sink_fill(struct gb_http_sink *sink, size_t n, struct gb_error *err) 
     struct sink *s = (struct sink *)sink;
 
     if (!s->scratch)
-        return gb_upload_fill(s->part, n, err);
+        return gb_part_fill(s->part, n, err);
     s->crc = gb_crc32c(s->crc, s->scratch, n);
     s->read += n;
     return 0;

@@ -10,8 +10,13 @@
 #define GB_CLI_MODEL_VERSIONS 1000000000
 #define GB_CLI_MODEL_DIGITS 5 /* of the number of a shard in its name */
 
+/* Uploads bytes of a file so that they continue where they broke off, as --retry says. The buffer; NULL with cli->error
+ * set, and no upload left where the daemon can be reached. The caller's. */
+typedef json_t *gb_cli_put_continued(struct gb_cli *cli, int fd, uint64_t bytes, const struct gb_cli_name *name,
+                                     const struct gpubuf_put_params *params, struct gb_cli_progress *progress);
+
 /* put DIR NAME: the model that a folder has. The exit status. */
-int gb_cli_put_model(struct gb_cli *cli, const char *given, const char *name);
+int gb_cli_put_model(struct gb_cli *cli, const char *given, const char *name, gb_cli_put_continued *put);
 
 /* The document, checked, of the buffer NAME.index. NULL with cli->error set: BUFFER_NOT_FOUND where no model is called
  * so. ret_etag may be NULL. The caller's. */

@@ -408,6 +408,7 @@ static int begin_target(struct resumed *resumed, char *ret) {
         {"durability", p->durability},
         {"spill", p->spill},
         {"mirrored", p->mirrored ? "true" : NULL},
+        {"pack", p->pack ? "true" : NULL},
         {"max_bytes", p->max_bytes.set ? max_bytes : NULL},
     };
     int r = gb_cli_target(resumed->cli, ret, "/v1/sessions/{}/buffers/{}/data", resumed->name->session,
@@ -435,7 +436,8 @@ static int make_key(struct gb_cli *cli, char *text) {
 static int begin(struct resumed *resumed) {
     char idempotency[sizeof "Idempotency-Key: " + KEY_SIZE] = "Idempotency-Key: ";
     char length[48];
-    const char *const headers[] = {"Upload-Complete: ?0", length, idempotency, NULL};
+    const char *const headers[] = {"Upload-Complete: ?0", length, idempotency,
+                                   resumed->params->how.if_none_match ? "If-None-Match: *" : NULL, NULL};
     const struct gpubuf_answer *answer = gpubuf_answer_of(resumed->cli->client);
     char target[GB_CLI_PATH];
     json_t *upload;
@@ -560,6 +562,13 @@ static json_t *put_resumable(struct gb_cli *cli, const struct gb_cli_source *sou
     }
     drop(&resumed);
     return NULL;
+}
+
+static json_t *put_continued(struct gb_cli *cli, int fd, uint64_t bytes, const struct gb_cli_name *name,
+                             const struct gpubuf_put_params *params, struct gb_cli_progress *progress) {
+    const struct gb_cli_source source = {.cli = cli, .fd = fd, .bytes = bytes};
+
+    return put_resumable(cli, &source, name, params, progress);
 }
 
 /* --- put ---------------------------------------------------------------------------------------------------------- */
@@ -900,7 +909,7 @@ int gb_cli_run_put(struct gb_cli *cli, int argc, char **argv) {
                               "session behind them both are uploaded, \"gpubuf put %s %s %s/\"",
                               argv[1], argv[0], argv[1], cli->session);
     if (named && is_model(cli, argv[0]))
-        return gb_cli_put_model(cli, path_in(argv[0]), argv[1]);
+        return gb_cli_put_model(cli, path_in(argv[0]), argv[1], put_continued);
     if (argc == 1 || named)
         return gb_cli_put_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
     return put_several(cli, argc, argv);

@@ -20,8 +20,8 @@
 #define INDEX_FILE "model.safetensors.index.json"
 #define ONE_FILE "model.safetensors"
 #define ENDING ".safetensors"
-#define INDEX_BYTES (32u << 20)   /* of a file; the daemon's answers have at most 64 MiB, with a \ before each " */
-#define HEADER_BYTES (100u << 20) /* as the format says */
+#define INDEX_BYTES (32u << 20) /* of a file; the daemon's answers have at most 64 MiB, with a \ before each " */
+#define HEADER_BYTES 100000000  /* as the format says */
 #define LFS "version https://git-lfs"
 #define SHARDS_MAX 99999 /* five digits */
 #define HASTE_S 2        /* for each shard of an upload that is given up */
@@ -42,6 +42,7 @@ struct shard {
 
 struct model {
     struct gb_cli *cli;
+    gb_cli_put_continued *put;
     const char *folder;
     const struct gb_cli_name *name;
     char *index;       /* the file of the index as it is; NULL: the folder has none */
@@ -440,15 +441,15 @@ static int plan(struct model *model) {
 
 /* --- put: the upload, and back ------------------------------------------------------------------------------------ */
 
-/* The buffer as the daemon answered, with the labels of --labels. NULL with cli->error set. */
-static json_t *take_answer(struct model *model, const char *buffer) {
+/* The buffer as the daemon answered, which is taken, with the labels of --labels. NULL with cli->error set. */
+static json_t *take_answer(struct model *model, const char *buffer, json_t *answer) {
     struct gb_cli *cli = model->cli;
-    const struct gpubuf_answer *answer = gpubuf_answer_of(cli->client);
     char target[GB_CLI_PATH];
     json_t *body;
 
     if (!cli->options.labels)
-        return json_loadb(answer->body, answer->bytes, 0, NULL);
+        return answer;
+    json_decref(answer);
     body = json_object();
     if (gb_cli_label_settings(cli, body) == 0 && gb_cli_target(cli, target, BUFFER, model->name->session, buffer) == 0)
         return gb_cli_request(cli, "PATCH", target, body);
@@ -459,11 +460,14 @@ static json_t *take_answer(struct model *model, const char *buffer) {
 /* if_none_match: as the library takes it. */
 static int put_file(struct model *model, struct shard *shard, const char *label, const char *if_none_match) {
     struct gb_cli *cli = model->cli;
+    const struct gpubuf_answer *answered = gpubuf_answer_of(cli->client);
+    struct gb_cli_name buffer = *model->name;
     struct gpubuf_put_params params = {0};
     struct gb_cli_progress progress;
-    json_t *answer;
+    json_t *answer = NULL;
     int r;
 
+    snprintf(buffer.name, sizeof(buffer.name), "%s", shard->buffer);
     gb_cli_put_params(&cli->options, &params);
     params.format = "safetensors";
     params.pack = true;
@@ -472,10 +476,16 @@ static int put_file(struct model *model, struct shard *shard, const char *label,
     params.progress_arg = &progress;
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), label);
     shard->made = true;
-    do
-        r = gpubuf_put(cli->client, model->name->session, shard->buffer, gpubuf_from_fd(shard->fd, 0, shard->bytes),
-                       &params, NULL, &cli->error);
-    while (r < 0 && gb_cli_again(cli));
+    if (cli->options.retry > 0) {
+        answer = model->put(cli, shard->fd, shard->bytes, &buffer, &params, &progress);
+        r = answer ? 0 : -1;
+    } else {
+        do
+            r = gpubuf_put(cli->client, buffer.session, buffer.name, gpubuf_from_fd(shard->fd, 0, shard->bytes),
+                           &params, NULL, &cli->error);
+        while (r < 0 && gb_cli_again(cli));
+        answer = r == 0 ? json_loadb(answered->body, answered->bytes, 0, NULL) : NULL;
+    }
     gb_cli_progress_end(&progress, r == 0);
     if (r < 0) {
         shard->made = cli->error.code != GPUBUF_PRECONDITION_FAILED; /* that is another's */
@@ -483,7 +493,7 @@ static int put_file(struct model *model, struct shard *shard, const char *label,
         return -1;
     }
     gb_cli_times_put(cli);
-    answer = take_answer(model, shard->buffer);
+    answer = take_answer(model, shard->buffer, answer);
     return answer && json_array_append_new(model->answers, answer) == 0 ? 0 : -1;
 }
 
@@ -718,8 +728,8 @@ static int put_one(struct model *model) {
     return gb_cli_failed(cli);
 }
 
-int gb_cli_put_model(struct gb_cli *cli, const char *given, const char *text) {
-    struct model model = {.cli = cli, .places = json_object(), .answers = json_array()};
+int gb_cli_put_model(struct gb_cli *cli, const char *given, const char *text, gb_cli_put_continued *put) {
+    struct model model = {.cli = cli, .put = put, .places = json_object(), .answers = json_array()};
     char *folder = gb_cli_host_path(cli, given);
     struct gb_cli_name name;
     int r;

@@ -251,6 +251,7 @@ static bool movable(const struct gb_buffer *b) {
 }
 
 static void count_in(struct gb_session *session, const struct gb_buffer *b) {
+    const bool table = b->rec.dtype == GB_DTYPE_TENSORS;
     struct gb_core *core = session->core;
 
     session->movable += movable(b);
@@ -258,14 +259,17 @@ static void count_in(struct gb_session *session, const struct gb_buffer *b) {
     atomic_fetch_add(&core->movable_bytes, movable(b) ? b->rec.bytes : 0);
     session->live_buffers++;
     atomic_fetch_add(&core->mirrored_buffers, b->rec.mirrored);
+    atomic_fetch_add(&core->tables, table);
     atomic_fetch_add(&core->live_buffers, 1);
     if (!count_absent(session, b, 1)) {
         atomic_fetch_add(&core->buffer_bytes, b->rec.bytes);
         atomic_fetch_add(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
+        atomic_fetch_add(&core->table_bytes, table ? b->rec.bytes : 0);
     }
 }
 
 static void count_out(struct gb_session *session, const struct gb_buffer *b) {
+    const bool table = b->rec.dtype == GB_DTYPE_TENSORS;
     struct gb_core *core = session->core;
 
     session->movable -= movable(b);
@@ -273,16 +277,25 @@ static void count_out(struct gb_session *session, const struct gb_buffer *b) {
     atomic_fetch_sub(&core->movable_bytes, movable(b) ? b->rec.bytes : 0);
     session->live_buffers--;
     atomic_fetch_sub(&core->mirrored_buffers, b->rec.mirrored);
+    atomic_fetch_sub(&core->tables, table);
     atomic_fetch_sub(&core->live_buffers, 1);
     if (!count_absent(session, b, UINT64_MAX)) {
         atomic_fetch_sub(&core->buffer_bytes, b->rec.bytes);
         atomic_fetch_sub(&core->mirrored_bytes, b->rec.mirrored ? b->rec.bytes : 0);
+        atomic_fetch_sub(&core->table_bytes, table ? b->rec.bytes : 0);
     }
+}
+
+/* d: 1 or UINT64_MAX. */
+static void count_link(const struct gb_content *content, uint64_t d) {
+    atomic_fetch_add(&content->session->core->links, d);
+    atomic_fetch_add(&content->session->core->link_bytes, d * content->bytes);
 }
 
 void gb_buffer_share_locked(struct gb_buffer *buffer, struct gb_buffer *with) {
     buffer->shares = with->shares ? with->shares : with;
     with->shares = buffer;
+    count_link(with->content, 1);
     gb_guard_count_locked(buffer);
 }
 
@@ -312,6 +325,7 @@ static struct gb_content *take_away(struct gb_buffer *buffer) {
 
     buffer->content = NULL;
     if (c && buffer->shares) {
+        count_link(c, UINT64_MAX);
         gb_content_detach_one_locked(c, leave_ring(buffer));
         return NULL;
     }

@@ -498,6 +498,10 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->stored_buffers = atomic_load(&core->stored_buffers);
     ret->mirrored_buffers = atomic_load(&core->mirrored_buffers);
     ret->mirrored_bytes = atomic_load(&core->mirrored_bytes);
+    ret->tables = atomic_load(&core->tables);
+    ret->table_bytes = atomic_load(&core->table_bytes);
+    ret->links = atomic_load(&core->links);
+    ret->link_bytes = atomic_load(&core->link_bytes);
     ret->leases = atomic_load(&core->leases->live);
     ret->held_bytes = atomic_load(&core->held_bytes);
     ret->adopted = gb_leases_adopted(core->leases);

@@ -95,6 +95,10 @@ struct gb_core_stats {
     uint64_t stored_buffers;  /* whose bytes are on disk alone */
     uint64_t mirrored_buffers;
     uint64_t mirrored_bytes; /* of these, which have them on one side or on both */
+    uint64_t tables;         /* buffers of many tensors */
+    uint64_t table_bytes;    /* of those that have their bytes */
+    uint64_t links;          /* names beyond the first of bytes in memory that several have */
+    uint64_t link_bytes;     /* that would be in memory, too, if each had its own */
     uint64_t leases;         /* granted, not ended */
     uint64_t held_bytes;     /* deleted, replaced or lost, and still mapped */
     uint64_t adopted;        /* pieces of memory of other processes that are mapped here */

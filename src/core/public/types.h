@@ -202,6 +202,20 @@ struct gb_place {
     void (*end)(void *arg); /* NULL: it is empty */
 };
 
+/* A file whose bytes lie in memory with gaps between them, which are zeros there. Clients send and see places in the
+ * file. The functions do not change what arg points to. */
+struct gb_gaps {
+    uint64_t (*place)(const void *arg,
+                      uint64_t at); /* where memory has the first `at` bytes of the file: up to there */
+    uint64_t (*before)(const void *arg, uint64_t at); /* how many bytes of the file lie before memory[at] */
+    /* How many bytes of the file, or zeros of a gap, come next at memory[at]; at is before the end. */
+    uint64_t (*run)(const void *arg, uint64_t at, bool *ret_gap);
+    /* Refuses bytes of the file that cannot be those at memory[at]. Returns 0 or -1. */
+    int (*check)(const void *arg, uint64_t at, const void *bytes, size_t n, struct gb_error *err);
+    void *arg;
+    void (*free_arg)(void *arg); /* NULL: there is no such file, and all else is NULL */
+};
+
 struct gb_upload_params {
     struct gb_session *session;     /* held by the caller during the call; NULL: buffer.session names it */
     struct gb_buffer_params buffer; /* what the upload makes; partial: only session, name, stream */
@@ -234,7 +248,8 @@ struct gb_upload_params {
     struct gb_turn *turn;          /* of a device write: its own; NULL: the upload takes one with its last byte */
     struct gb_core_stream *stream; /* of a device write: the stream, in use; NULL: buffer.stream names it */
     struct gb_place *place;        /* of a multipart upload: taken, and made empty, if it is begun; NULL: none */
-    struct gb_waker waker;         /* there may be room, or the upload has ended; any thread; spurious calls happen */
+    struct gb_gaps *gaps;  /* of a multipart upload: taken, and made empty, when its memory is asked for; NULL: none */
+    struct gb_waker waker; /* there may be room, or the upload has ended; any thread; spurious calls happen */
 };
 
 /* Times of one transfer, milliseconds on the device's clock. */

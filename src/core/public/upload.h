@@ -208,11 +208,12 @@ void gb_buffer_mirror_drop(struct gb_core *core, const struct gb_locator *at, en
  * bytes become visible in one step when it is completed. It is not persisted. It ends with its session, when it is
  * deleted, or when it receives nothing for a while. */
 
-#define GB_MULTIPARTS_MAX 64          /* open in one session, unless configured */
-#define GB_MULTIPARTS_DONE_MAX 64     /* completed and still remembered in one session */
-#define GB_MULTIPART_PARTS_MAX 10000  /* of one multipart upload */
-#define GB_MULTIPART_HEADER_MAX 65536 /* bytes kept before they describe the payload */
-#define GB_MULTIPART_TTL_S 3600       /* unless configured */
+#define GB_MULTIPARTS_MAX 64                        /* open in one session, unless configured */
+#define GB_MULTIPARTS_DONE_MAX 64                   /* completed and still remembered in one session */
+#define GB_MULTIPART_PARTS_MAX 10000                /* of one multipart upload */
+#define GB_MULTIPART_HEADER_MAX (16u << 20)         /* bytes of one kept before they describe the payload */
+#define GB_MULTIPART_HEADERS_BYTES_MAX (256u << 20) /* and of all */
+#define GB_MULTIPART_TTL_S 3600                     /* unless configured */
 
 struct gb_multipart_call {
     struct gb_call base;
@@ -222,9 +223,11 @@ struct gb_multipart_call {
     struct gb_multipart_view multipart; /* also valid after an error, if there is such an upload */
 };
 
-/* Begins a multipart upload and allocates all of params->bytes. params->waker is not used. Takes params->check, which
- * is evaluated at the beginning and again at the commit. The call ends when parts can be received, and can be cancelled
- * while it waits for memory. Result: call->multipart. Errors: as gb_upload_begin; LIMIT_REACHED. */
+/* Begins a multipart upload and allocates all of params->bytes, which with params->gaps are those of the memory, while
+ * offset and bytes of parts, views and checksums are those of the file. params->waker is not used. Takes
+ * params->check, which is evaluated at the beginning and again at the commit. The call ends when parts can be received,
+ * and can be cancelled while it waits for memory. Result: call->multipart. Errors: as gb_upload_begin; LIMIT_REACHED.
+ */
 void gb_multipart_begin(struct gb_core *core, const struct gb_upload_params *params, struct gb_multipart_call *call);
 
 /* [now] Reads a multipart upload. Errors: SESSION_NOT_FOUND, UPLOAD_NOT_FOUND. */
@@ -235,16 +238,19 @@ int gb_multipart_list(struct gb_core *core, const struct gb_name *session, struc
                       int (*visit)(void *, const struct gb_multipart_view *, struct gb_error *), void *arg,
                       struct gb_error *err);
 
-/* [now] Begins a part, which the caller uses as an upload (gb_upload_room, _fill, _pause, _end, _free). A part arrives
- * as a whole or not at all. replace: overwrite whole parts that arrived; their bytes are missing until this part has
- * arrived. Errors: RANGE_NOT_SATISFIABLE; UPLOAD_BUSY if another part of the range is under way; UPLOAD_OVERLAP with
- * parts that arrived; UPLOAD_WRONG_KIND, LIMIT_REACHED. */
+/* [now] Begins a part, which the caller uses as an upload (gb_part_room, gb_part_fill, gb_upload_pause, _end, _free;
+ * without gaps gb_upload_room and _fill do). A part arrives as a whole or not at all. replace: overwrite whole parts
+ * that arrived; their bytes are missing until this part has arrived. Errors: RANGE_NOT_SATISFIABLE; UPLOAD_BUSY if
+ * another part of the range is under way; UPLOAD_OVERLAP with parts that arrived; UPLOAD_WRONG_KIND, LIMIT_REACHED. */
 int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                       uint64_t bytes, bool replace, struct gb_waker waker, struct gb_upload **ret,
                       struct gb_error *err);
 /* [now] Returns true if the range consists of whole parts that arrived, with its checksum in *ret_crc. */
 bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                           uint64_t bytes, uint32_t *ret_crc);
+/* As gb_upload_room and gb_upload_fill. */
+int gb_part_room(struct gb_upload *part, void **ret_ptr, size_t *ret_n, struct gb_error *err);
+int gb_part_fill(struct gb_upload *part, size_t n, struct gb_error *err);
 /* The result of a part after gb_upload_end. Returns 1 with its checksum in *ret_crc if it arrived; 0: wait for wake;
  * -1. ret_view, unless NULL, gets the multipart upload as it is after the part. Errors: the reason why the multipart
  * upload has ended meanwhile. */
@@ -299,7 +305,7 @@ void gb_append_view(struct gb_append *append, struct gb_multipart_view *ret);
 int gb_append_length(struct gb_append *append, uint64_t length, struct gb_error *err);
 
 /* Until gb_append_describe the first bytes are kept as the header prefix. header_room as gb_upload_room, for at most
- * want bytes in all. */
+ * want bytes in all; LIMIT_REACHED if the headers of all uploads take too much. */
 bool gb_append_described(struct gb_append *append);
 int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err);
 void gb_append_header_fill(struct gb_append *append, size_t n);

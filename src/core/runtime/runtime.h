@@ -172,7 +172,8 @@ struct gb_core {
     _Atomic int64_t last_buffer_id;
     _Atomic int64_t last_pool_id;
     _Atomic int64_t last_multipart;
-    _Atomic uint64_t multipart_bytes; /* held by open multipart uploads */
+    _Atomic uint64_t multipart_bytes;   /* held by open multipart uploads */
+    _Atomic uint64_t multipart_headers; /* bytes of the header prefixes of all of them */
 
     _Atomic uint64_t sequence;
     struct gb_live_counters live_counters;
@@ -192,6 +193,10 @@ struct gb_core {
     _Atomic uint64_t held_bytes;      /* of pinned contents that no buffer has any more */
     _Atomic uint64_t mirrored_buffers;
     _Atomic uint64_t mirrored_bytes; /* of them: each has its bytes on one side or on both */
+    _Atomic uint64_t tables;         /* buffers of many tensors */
+    _Atomic uint64_t table_bytes;    /* of those that have their bytes */
+    _Atomic uint64_t links;          /* names beyond the first of bytes in memory that several have */
+    _Atomic uint64_t link_bytes;     /* that would be in memory, too, if each had its own */
     _Atomic uint64_t uploads_running;
     _Atomic uint64_t downloads_running;
     _Atomic uint64_t writes_running;

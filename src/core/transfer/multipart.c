@@ -20,13 +20,28 @@ struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart) {
     return multipart;
 }
 
+static void free_gaps(struct gb_gaps *gaps) {
+    if (gaps->free_arg)
+        gaps->free_arg(gaps->arg);
+    *gaps = (struct gb_gaps){0};
+}
+
+static void free_header(struct gb_multipart *multipart) {
+    atomic_fetch_sub(&multipart->core->multipart_headers, multipart->header_size);
+    free(multipart->header);
+    multipart->header = NULL;
+    multipart->header_size = 0;
+}
+
 void gb_multipart_unref(struct gb_multipart *multipart) {
     if (!multipart || atomic_fetch_sub(&multipart->refs, 1) != 1)
         return;
     if (multipart->free_app)
         multipart->free_app(multipart->app);
     gb_ranges_done(&multipart->ranges);
-    free(multipart->header);
+    gb_ranges_done(&multipart->file_ranges);
+    free_gaps(&multipart->gaps);
+    free_header(multipart);
     pthread_mutex_destroy(&multipart->lock);
     gb_session_unref(multipart->session);
     free(multipart);
@@ -166,6 +181,15 @@ static size_t count_done_locked(struct gb_session *s, struct gb_multipart **ret)
     return count;
 }
 
+/* Of a completed one only the numbers are wanted. */
+static void forget_bytes(struct gb_multipart *multipart) {
+    pthread_mutex_lock(&multipart->lock);
+    multipart->bytes = gb_multipart_bytes_locked(multipart);
+    free_gaps(&multipart->gaps);
+    free_header(multipart);
+    pthread_mutex_unlock(&multipart->lock);
+}
+
 /* Takes a completed multipart upload out of the open ones and remembers it. The oldest remembered ones are dropped. */
 static void remember(struct gb_multipart *multipart) {
     struct gb_session *s = multipart->session;
@@ -173,6 +197,7 @@ static void remember(struct gb_multipart *multipart) {
     size_t count;
 
     release_bytes(multipart);
+    forget_bytes(multipart);
     pthread_mutex_lock(&s->lock);
     uncount_locked(multipart);
     count = count_done_locked(s, &oldest);
@@ -225,13 +250,28 @@ static uint64_t ttl_s(const struct gb_core *core) {
     return core->config.multipart_ttl_s ? core->config.multipart_ttl_s : GB_MULTIPART_TTL_S;
 }
 
+bool gb_multipart_gapped_locked(const struct gb_multipart *multipart) {
+    return multipart->gapped;
+}
+
+const struct gb_ranges *gb_multipart_ranges_locked(const struct gb_multipart *multipart) {
+    return gb_multipart_gapped_locked(multipart) ? &multipart->file_ranges : &multipart->ranges;
+}
+
+uint64_t gb_multipart_bytes_locked(const struct gb_multipart *multipart) {
+    const struct gb_gaps *gaps = &multipart->gaps;
+
+    return gaps->before ? gaps->before(gaps->arg, multipart->bytes) : multipart->bytes;
+}
+
 uint64_t gb_multipart_offset_locked(const struct gb_multipart *multipart) {
     uint64_t got;
 
     if (multipart->state == GB_MULTIPART_HEADER)
         return multipart->header_used;
-    got = multipart->skip +
-          (multipart->state == GB_MULTIPART_DONE ? multipart->bytes : gb_ranges_prefix(&multipart->ranges));
+    got = multipart->skip + (multipart->state == GB_MULTIPART_DONE
+                                 ? gb_multipart_bytes_locked(multipart)
+                                 : gb_ranges_prefix(gb_multipart_ranges_locked(multipart)));
     return got > multipart->header_used ? got : multipart->header_used;
 }
 
@@ -241,6 +281,7 @@ static bool busy_locked(const struct gb_multipart *multipart) {
 }
 
 void gb_multipart_view_locked(struct gb_multipart *multipart, struct gb_multipart_view *ret) {
+    const struct gb_ranges *ranges = gb_multipart_ranges_locked(multipart);
     uint64_t now_ns = gb_clock_ns();
     bool busy = busy_locked(multipart);
     uint64_t idle_ns = busy ? 0 : now_ns - multipart->touched_ns;
@@ -249,9 +290,9 @@ void gb_multipart_view_locked(struct gb_multipart *multipart, struct gb_multipar
                                       .buffer = multipart->buffer,
                                       .appends = multipart->appends,
                                       .has_bytes = multipart->state != GB_MULTIPART_HEADER,
-                                      .bytes = multipart->bytes,
-                                      .received_bytes = multipart->ranges.bytes,
-                                      .parts = multipart->ranges.count,
+                                      .bytes = gb_multipart_bytes_locked(multipart),
+                                      .received_bytes = ranges->bytes,
+                                      .parts = ranges->count,
                                       .running = multipart->running,
                                       .completed = multipart->state == GB_MULTIPART_DONE,
                                       .offset = gb_multipart_offset_locked(multipart),
@@ -262,7 +303,7 @@ void gb_multipart_view_locked(struct gb_multipart *multipart, struct gb_multipar
     ret->expires_at_us = gb_wall_us() + (int64_t)ttl_s(multipart->core) * 1000000 - (int64_t)(idle_ns / 1000);
     if (ret->completed)
         return;
-    ret->gap_count = gb_ranges_missing(&multipart->ranges, multipart->bytes, ret->gaps, GB_MULTIPART_GAPS_MAX);
+    ret->gap_count = gb_ranges_missing(ranges, ret->bytes, ret->gaps, GB_MULTIPART_GAPS_MAX);
     ret->gaps_given = ret->gap_count < GB_MULTIPART_GAPS_MAX ? ret->gap_count : GB_MULTIPART_GAPS_MAX;
 }
 
@@ -508,6 +549,8 @@ struct gb_upload *gb_multipart_retract_locked(struct gb_multipart *multipart) {
     if (!target || (multipart->state != GB_MULTIPART_OPENING && multipart->state != GB_MULTIPART_OPEN))
         return NULL;
     gb_upload_plan_of(target)->check = (struct gb_buffer_check){0};
+    free_gaps(&multipart->gaps);
+    multipart->gapped = false;
     multipart->target = NULL;
     multipart->state = GB_MULTIPART_HEADER;
     multipart->retracts = true;
@@ -688,6 +731,11 @@ int gb_multipart_target_start(struct gb_multipart *multipart, const struct gb_up
     if (multipart->state == GB_MULTIPART_HEADER) {
         multipart->target = target;
         multipart->state = GB_MULTIPART_OPENING;
+        if (p.gaps) {
+            multipart->gapped = true;
+            multipart->gaps = *p.gaps;
+            *p.gaps = (struct gb_gaps){0};
+        }
         target = NULL;
     }
     pthread_mutex_unlock(&multipart->lock);

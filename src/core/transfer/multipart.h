@@ -48,10 +48,13 @@ struct gb_multipart {
     struct gb_buffer_check end_check; /* evaluated by the target's commit, besides the target's own */
     struct gb_error refused;          /* the error of the last commit, which may be tried again */
     struct gb_ranges ranges;
-    struct gb_part *parts; /* under way */
-    unsigned running;      /* the number of parts that have not arrived */
+    bool gapped;                  /* from OPENING on */
+    struct gb_gaps gaps;          /* gapped: from OPENING to the commit */
+    struct gb_ranges file_ranges; /* with gaps: the same ranges and checksums, of the file */
+    struct gb_part *parts;        /* under way */
+    unsigned running;             /* the number of parts that have not arrived */
     uint64_t touched_ns;
-    uint64_t bytes; /* of the payload; from OPENING on */
+    uint64_t bytes; /* of the payload, in memory; from OPENING on */
     bool has_length;
     uint64_t length;
     char *header;
@@ -79,6 +82,13 @@ struct gb_part {
     struct gb_upload *target;       /* a reference */
     struct gb_part *next;
     bool arrived; /* its range is recorded */
+    bool gapped;
+    /* With gaps: the range of the file, how much of it came, the checksum of that, and where the next bytes go. */
+    uint64_t file_at;
+    uint64_t file_bytes;
+    uint64_t file_filled;
+    uint32_t file_crc;
+    void *room;
 };
 
 /* The state of a multipart upload before an append. */
@@ -111,6 +121,10 @@ struct gb_multipart *gb_multipart_ref(struct gb_multipart *multipart);
  * SESSION_NOT_FOUND, UPLOAD_NOT_FOUND. */
 struct gb_multipart *gb_multipart_find(struct gb_core *core, const struct gb_name *session, const char *id, bool use,
                                        struct gb_error *err);
+/* What clients see: the bytes of the file, and their ranges. The lock is held. */
+bool gb_multipart_gapped_locked(const struct gb_multipart *multipart);
+const struct gb_ranges *gb_multipart_ranges_locked(const struct gb_multipart *multipart);
+uint64_t gb_multipart_bytes_locked(const struct gb_multipart *multipart);
 int gb_multipart_not_found(struct gb_error *err); /* sets UPLOAD_NOT_FOUND; returns -1 */
 void gb_multipart_view_locked(struct gb_multipart *multipart, struct gb_multipart_view *ret);
 uint64_t gb_multipart_offset_locked(const struct gb_multipart *multipart);

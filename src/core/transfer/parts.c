@@ -1,8 +1,10 @@
 /* The bytes of a multipart upload: parts in any order, or appends in sequence; and the checks before its commit. A part
  * is an upload into the target's memory, whose end records a range. Handlers call this. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "core/transfer/download.h"
 #include "core/transfer/multipart.h"
 
@@ -33,6 +35,8 @@ static void mark_locked(struct gb_part *part, uint64_t bytes, struct gb_multipar
     struct gb_multipart *multipart = part->multipart;
     const struct gb_upload *u = &part->upload;
 
+    if (part->gapped && bytes > 0)
+        gb_ranges_add(&multipart->file_ranges, part->file_at, part->file_filled, part->file_crc, multipart->appends);
     gb_ranges_add(&multipart->ranges, u->plan.at, bytes, u->crc, part->multipart->appends);
     multipart->touched_ns = gb_clock_ns();
     multipart->running--;
@@ -97,6 +101,19 @@ static void gone(struct gb_upload *u) {
 
 static const struct gb_upload_role part_role = {.complete = complete, .gone = gone};
 
+/* The range of the file that lies in a range of memory. */
+static void in_file_locked(const struct gb_multipart *multipart, uint64_t at, uint64_t bytes, uint64_t *ret_at,
+                           uint64_t *ret_bytes) {
+    const struct gb_gaps *gaps = &multipart->gaps;
+
+    *ret_at = at;
+    *ret_bytes = bytes;
+    if (!gb_multipart_gapped_locked(multipart))
+        return;
+    *ret_at = gaps->before(gaps->arg, at);
+    *ret_bytes = gaps->before(gaps->arg, at + bytes) - *ret_at;
+}
+
 static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes) {
     struct gb_upload *target = multipart->target;
     struct gb_part *part = (struct gb_part *)gb_upload_new(sizeof(*part), &part_role);
@@ -115,6 +132,8 @@ static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, 
     plan->view = target->plan.view;
     plan->kind = target->plan.kind;
     part->multipart = gb_multipart_ref(multipart);
+    part->gapped = gb_multipart_gapped_locked(multipart);
+    in_file_locked(multipart, at, bytes, &part->file_at, &part->file_bytes);
     part->target = target;
     part->upload.content = gb_content_ref(target->content);
     gb_core_transfer_ref(&target->t);
@@ -123,10 +142,11 @@ static struct gb_part *make_locked(struct gb_multipart *multipart, uint64_t at, 
 
 struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at, uint64_t bytes, struct gb_waker waker,
                                      struct gb_error *err) {
+    const size_t count = multipart->ranges.count + multipart->running + 1;
     struct gb_part *part = NULL;
     struct gb_upload *u;
 
-    if (gb_ranges_reserve(&multipart->ranges, multipart->ranges.count + multipart->running + 1) == 0)
+    if (gb_ranges_reserve(&multipart->ranges, count) == 0 && gb_ranges_reserve(&multipart->file_ranges, count) == 0)
         part = make_locked(multipart, at, bytes);
     if (!part) {
         gb_no_memory(err);
@@ -147,42 +167,45 @@ struct gb_upload *gb_part_new_locked(struct gb_multipart *multipart, uint64_t at
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
 
 static int check_range(const struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, struct gb_error *err) {
+    uint64_t total = gb_multipart_bytes_locked(multipart);
+
     if (bytes == 0)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "a part of no bytes: leave it out");
-    if (offset <= multipart->bytes && bytes <= multipart->bytes - offset)
+    if (offset <= total && bytes <= total - offset)
         return 0;
     return gb_error_set(err, GB_ERR_RANGE_NOT_SATISFIABLE,
                         "%llu bytes at offset %llu do not fit into the %llu bytes of the upload",
-                        (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)multipart->bytes);
+                        (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)total);
 }
 
 static int check_others(const struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, struct gb_error *err) {
     const struct gb_part *part;
 
     for (part = multipart->parts; part; part = part->next) {
-        const struct gb_upload_plan *p = &part->upload.plan;
-
-        if (part->arrived || p->at >= offset + bytes || offset >= p->at + p->payload)
+        if (part->arrived || part->file_at >= offset + bytes || offset >= part->file_at + part->file_bytes)
             continue;
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "another request is sending %llu bytes at offset %llu",
-                            (unsigned long long)p->payload, (unsigned long long)p->at);
+                            (unsigned long long)part->file_bytes, (unsigned long long)part->file_at);
     }
     return 0;
 }
 
 /* Refuses a range that bytes have arrived in, unless the request replaces whole parts. Takes those out. Returns 0 or
  * -1. */
-static int make_way(struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, bool replace,
-                    struct gb_error *err) {
+static int make_way(struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, uint64_t memory_at,
+                    uint64_t memory_bytes, bool replace, struct gb_error *err) {
     if (multipart->ranges.count + multipart->running >= GB_MULTIPART_PARTS_MAX)
         return gb_error_set(err, GB_ERR_LIMIT_REACHED, "an upload is made of at most %d parts", GB_MULTIPART_PARTS_MAX);
-    if (!replace && gb_ranges_meet(&multipart->ranges, offset, bytes))
+    if (!replace && gb_ranges_meet(gb_multipart_ranges_locked(multipart), offset, bytes))
         return gb_error_set(err, GB_ERR_UPLOAD_OVERLAP,
                             "of %llu bytes at offset %llu some arrived: send what is missing; ?replace=true overwrites "
                             "parts that arrived",
                             (unsigned long long)bytes, (unsigned long long)offset);
-    if (gb_ranges_take(&multipart->ranges, offset, bytes))
+    if (gb_ranges_take(&multipart->ranges, memory_at, memory_bytes)) {
+        if (gb_multipart_gapped_locked(multipart))
+            (void)gb_ranges_take(&multipart->file_ranges, offset, bytes); /* has the same pieces */
         return 0;
+    }
     return gb_error_set(err, GB_ERR_UPLOAD_OVERLAP,
                         "%llu bytes at offset %llu cut through a part that arrived: send missing ranges, or parts as "
                         "they were sent before",
@@ -191,15 +214,25 @@ static int make_way(struct gb_multipart *multipart, uint64_t offset, uint64_t by
 
 static struct gb_upload *begin_locked(struct gb_multipart *multipart, uint64_t offset, uint64_t bytes, bool replace,
                                       struct gb_waker waker, struct gb_error *err) {
+    const struct gb_gaps *gaps = &multipart->gaps;
+    uint64_t at = offset;
+    uint64_t end = offset + bytes;
+
     if (multipart->appends) {
         gb_error_set(err, GB_ERR_UPLOAD_WRONG_KIND,
                      "this upload takes bytes one after the other: PATCH it, or begin one with POST .../uploads");
         return NULL;
     }
-    if (gb_multipart_check_locked(multipart, err) < 0 || check_range(multipart, offset, bytes, err) < 0 ||
-        check_others(multipart, offset, bytes, err) < 0 || make_way(multipart, offset, bytes, replace, err) < 0)
+    if (gb_multipart_check_locked(multipart, err) < 0 || check_range(multipart, offset, bytes, err) < 0)
         return NULL;
-    return gb_part_new_locked(multipart, offset, bytes, waker, err);
+    if (gb_multipart_gapped_locked(multipart)) {
+        at = gaps->place(gaps->arg, at);
+        end = gaps->place(gaps->arg, end);
+    }
+    if (check_others(multipart, offset, bytes, err) < 0 ||
+        make_way(multipart, offset, bytes, at, end - at, replace, err) < 0)
+        return NULL;
+    return gb_part_new_locked(multipart, at, end - at, waker, err);
 }
 
 int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
@@ -224,13 +257,15 @@ int gb_multipart_part(struct gb_core *core, const struct gb_name *session, const
 bool gb_multipart_arrived(struct gb_core *core, const struct gb_name *session, const char *id, uint64_t offset,
                           uint64_t bytes, uint32_t *ret_crc) {
     struct gb_multipart *multipart = gb_multipart_find(core, session, id, true, NULL);
+    uint64_t total;
     bool arrived;
 
     if (!multipart)
         return false;
     pthread_mutex_lock(&multipart->lock);
-    arrived = multipart->state == GB_MULTIPART_OPEN && offset <= multipart->bytes &&
-              bytes <= multipart->bytes - offset && gb_ranges_cover(&multipart->ranges, offset, bytes, ret_crc);
+    total = gb_multipart_bytes_locked(multipart);
+    arrived = multipart->state == GB_MULTIPART_OPEN && offset <= total && bytes <= total - offset &&
+              gb_ranges_cover(gb_multipart_ranges_locked(multipart), offset, bytes, ret_crc);
     pthread_mutex_unlock(&multipart->lock);
     gb_multipart_unref(multipart);
     return arrived;
@@ -248,6 +283,48 @@ static int view_open(struct gb_multipart *multipart, struct gb_multipart_view *r
     return r;
 }
 
+/* --- the bytes ---------------------------------------------------------------------------------------------------- */
+
+/* The gap before bytes of the file belongs to the part that has them. */
+int gb_part_room(struct gb_upload *u, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
+    struct gb_part *part = part_of(u);
+    const struct gb_gaps *gaps = &part->multipart->gaps;
+    uint64_t run;
+    bool gap = true;
+    int r;
+
+    while (gap) {
+        r = gb_upload_room(u, &part->room, ret_n, err);
+        if (r <= 0)
+            return r;
+        if (!part->gapped)
+            break;
+        run = gaps->run(gaps->arg, u->plan.at + u->filled, &gap);
+        if (*ret_n > run)
+            *ret_n = (size_t)run;
+        if (!gap)
+            break;
+        memset(part->room, 0, *ret_n);
+        if (gb_upload_fill(u, *ret_n, err) < 0)
+            return -1;
+    }
+    *ret_ptr = part->room;
+    return 1;
+}
+
+int gb_part_fill(struct gb_upload *u, size_t n, struct gb_error *err) {
+    struct gb_part *part = part_of(u);
+    const struct gb_gaps *gaps = &part->multipart->gaps;
+
+    if (part->gapped) {
+        if (gaps->check(gaps->arg, u->plan.at + u->filled, part->room, n, err) < 0)
+            return -1;
+        part->file_crc = gb_crc32c(part->file_crc, part->room, n);
+        part->file_filled += n;
+    }
+    return gb_upload_fill(u, n, err);
+}
+
 int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipart_view *ret_view,
                    struct gb_error *err) {
     bool done;
@@ -261,7 +338,7 @@ int gb_part_result(struct gb_upload *part, uint32_t *ret_crc, struct gb_multipar
     pthread_mutex_unlock(&part->t.lock);
     if (!done)
         return r;
-    *ret_crc = part->crc;
+    *ret_crc = part_of(part)->gapped ? part_of(part)->file_crc : part->crc;
     return ret_view ? view_open(part_of(part)->multipart, ret_view, err) : 1;
 }
 
@@ -478,6 +555,18 @@ static int alive_locked(struct gb_append *a, struct gb_error *err) {
 
 /* --- the header prefix -------------------------------------------------------------------------------------------- */
 
+static int hold_header(struct gb_multipart *multipart, size_t more, struct gb_error *err) {
+    _Atomic uint64_t *held = &multipart->core->multipart_headers;
+
+    if (atomic_fetch_add(held, more) + more <= GB_MULTIPART_HEADERS_BYTES_MAX)
+        return 0;
+    atomic_fetch_sub(held, more);
+    return gb_error_set(err, GB_ERR_LIMIT_REACHED,
+                        "open uploads hold %u bytes of headers, as many as they may: complete or delete some, or PUT "
+                        "the file in one request",
+                        GB_MULTIPART_HEADERS_BYTES_MAX);
+}
+
 int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     struct gb_multipart *multipart = append->multipart;
     size_t size = want < GB_MULTIPART_HEADER_MAX ? want : GB_MULTIPART_HEADER_MAX;
@@ -486,9 +575,13 @@ int gb_append_header_room(struct gb_append *append, size_t want, void **ret_ptr,
 
     /* Only the holder of the append lock changes the header prefix; others read its length. */
     if (size > multipart->header_size) {
+        if (hold_header(multipart, size - multipart->header_size, err) < 0)
+            return -1;
         header = realloc(header, size);
-        if (!header)
+        if (!header) {
+            atomic_fetch_sub(&multipart->core->multipart_headers, size - multipart->header_size);
             return gb_no_memory(err);
+        }
         multipart->header = header;
         multipart->header_size = size;
     }
@@ -556,10 +649,16 @@ static int push_prefix(struct gb_append *a, struct gb_error *err) {
     uint64_t at = a->part->plan.at + a->part->filled;
     size_t n = multipart->header_used - multipart->skip;
     size_t done = (size_t)at;
+    int r;
 
     if (at >= n)
         return 1;
-    return gb_upload_copy_in(a->part, multipart->header + multipart->skip, n, &done, err);
+    r = gb_upload_copy_in(a->part, multipart->header + multipart->skip, n, &done, err);
+    if (part_of(a->part)->gapped) { /* the beginning of the file, which has no gap */
+        part_of(a->part)->file_crc = gb_crc32c(part_of(a->part)->file_crc, multipart->header + at, done - (size_t)at);
+        part_of(a->part)->file_filled += done - (size_t)at;
+    }
+    return r;
 }
 
 static int ready(struct gb_append *a, struct gb_error *err) {
@@ -571,11 +670,11 @@ static int ready(struct gb_append *a, struct gb_error *err) {
 int gb_append_room(struct gb_append *append, void **ret_ptr, size_t *ret_n, struct gb_error *err) {
     int r = ready(append, err);
 
-    return r > 0 ? gb_upload_room(append->part, ret_ptr, ret_n, err) : r;
+    return r > 0 ? gb_part_room(append->part, ret_ptr, ret_n, err) : r;
 }
 
 int gb_append_fill(struct gb_append *append, size_t n, struct gb_error *err) {
-    return gb_upload_fill(append->part, n, err);
+    return gb_part_fill(append->part, n, err);
 }
 
 void gb_append_pause(struct gb_append *append, bool stalled) {
@@ -751,6 +850,7 @@ static int open_memory(struct inspection *n, struct gb_error *err) {
     d->direct = d->direct || u->attached;
     n->reader.download = d;
     n->reader.left = u->plan.bytes;
+    n->reader.choice = (struct gb_scan_choice){n->multipart->gaps.run, n->multipart->gaps.arg, NULL};
     return gb_download_start(d, 0, u->plan.bytes, err);
 }
 
@@ -797,7 +897,7 @@ static int completable_locked(struct gb_multipart *multipart, const struct gb_mu
         return 0;
     if (multipart->append_locked || multipart->running > 0)
         return gb_error_set(err, GB_ERR_UPLOAD_BUSY, "another request still writes to it");
-    crc = gb_ranges_crc(&multipart->ranges);
+    crc = gb_ranges_crc(gb_multipart_ranges_locked(multipart));
     if (expected && expected->has_crc32c && expected->crc32c != crc)
         return gb_error_set(err, GB_ERR_DIGEST_MISMATCH,
                             "the bytes that arrived have the CRC32C %08x and %08x was expected; send the wrong parts "

@@ -110,7 +110,8 @@ class AsyncClient:
     release = _awaited(Client.release)
     store, load, evict, map = (_awaited(Client.store), _awaited(Client.load), _awaited(Client.evict),
                                _awaited(Client.map))
-    tensors, load_into = _awaited(Client.tensors), _awaited(Client.load_into)
+    tensors, load_into, put_model = (_awaited(Client.tensors), _awaited(Client.load_into),
+                                     _awaited(Client.put_model))
     batch, stats, about, request = (_awaited(Client.batch), _awaited(Client.stats), _awaited(Client.about),
                                     _awaited(Client.request))
 

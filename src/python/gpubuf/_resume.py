@@ -2,7 +2,7 @@
 downloads by If-Range."""
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 from urllib.parse import urlsplit
 
 from ._asker import Asker, tagged
@@ -20,10 +20,20 @@ def _shifted(progress: Optional[Progress], at: int, total: int) -> Optional[Prog
 class Upload:
     """One upload. target: PUT of the whole, with its query; fields: its conditions."""
 
-    def __init__(self, asker: Asker, target: str, fields: Mapping[str, str], piece: Piece, progress: Optional[Progress],
-                 patience: float) -> None:
-        self._asker, self._target, self._fields, self._piece = asker, target, dict(fields), piece
+    def __init__(self, asker: Asker, target: str, fields: Mapping[str, str], pieces: Sequence[Piece],
+                 progress: Optional[Progress], patience: float) -> None:
+        self._asker, self._target, self._fields, self._pieces = asker, target, dict(fields), pieces
         self._progress, self._patience, self._at, self._place = progress, patience, 0, ""
+        self._total = sum(map(len, pieces))
+
+    def _rest(self) -> List[Piece]:
+        """What is to be sent still."""
+        left, at = [], self._at
+        for piece in self._pieces:
+            if at < len(piece):
+                left.append(piece[at:])
+            at = max(at - len(piece), 0)
+        return left
 
     def run(self) -> Any:
         """The buffer's metadata; None if only the answer was lost."""
@@ -46,7 +56,7 @@ class Upload:
                 raise
 
     def _begin(self) -> None:
-        fields = {**self._fields, "Upload-Complete": "?0", "Upload-Length": str(len(self._piece))}
+        fields = {**self._fields, "Upload-Complete": "?0", "Upload-Length": str(self._total)}
         answer = self._asker._ask("PUT", self._target, fields, [memoryview(b"")], patience=self._patience)
         answer.read()
         self._place, self._at = urlsplit(answer.header("Location") or "").path, 0
@@ -55,10 +65,9 @@ class Upload:
 
     def _append(self) -> Any:
         fields = {**PART, "Upload-Offset": str(self._at), "Upload-Complete": "?1"}
-        total = len(self._piece)
         # Not by way of Asker._ask: what was sent already is not sent again.
-        answer = self._asker._transport.ask("PATCH", self._place, fields, [self._piece[self._at :]],
-                                            _shifted(self._progress, self._at, total), self._patience)
+        answer = self._asker._transport.ask("PATCH", self._place, fields, self._rest(),
+                                            _shifted(self._progress, self._at, self._total), self._patience)
         return tagged(answer, answer.json())
 
     def _arrived(self) -> bool:

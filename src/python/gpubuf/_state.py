@@ -10,9 +10,9 @@ from collections.abc import Mapping as MappingType
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar, cast
 
-from . import _gpu, _safetensors, _torch
+from . import _gpu, _models, _safetensors, _torch
 from .errors import BadArgument, BadType, BufferNotFound
-from .types import ListedBuffer, Put
+from .types import ListedBuffer, ListedTensor, Put
 
 if TYPE_CHECKING:
     from .client import Client
@@ -151,7 +151,20 @@ def _found(client: "Client", prefix: str) -> Dict[str, ListedBuffer]:
 
 def get_table(client: "Client", table: str, device: Any, out: Optional[Mapping[str, Any]],
               threads: int) -> Dict[str, Any]:
-    found = {tensor["name"]: tensor for tensor in client.list_tensors(table)}
+    """The tensors of a buffer or a model. A model that is replaced meanwhile is read again from its beginning."""
+    for turn in range(_models.TIMES):
+        listed = client.list_tensors(table)
+        try:
+            return _get_listed(client, table, listed, device, out, threads)
+        except BufferNotFound:
+            if turn + 1 == _models.TIMES or not any("buffer" in tensor for tensor in listed):
+                raise
+    raise AssertionError
+
+
+def _get_listed(client: "Client", table: str, listed: List[ListedTensor], device: Any,
+                out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:
+    found = {tensor["name"]: tensor for tensor in listed}
     if out is None:
         _torch.dtype_of("uint8")
         wanted = [name for name, tensor in found.items() if "alias_of" not in tensor]
@@ -165,7 +178,7 @@ def get_table(client: "Client", table: str, device: Any, out: Optional[Mapping[s
     def one(name: str) -> Tuple[str, Any]:
         tensor = found[name]
         target = _torch.empty(tensor["dtype"], tuple(tensor["shape"]), device) if out is None else out[name]
-        client.get(table, tensor=name, out=target)
+        client.get(tensor.get("buffer", table), tensor=name, out=target)
         return name, target
 
     got = dict(each(one, [(name,) for name in wanted], threads))

@@ -13,7 +13,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union, cast
 
-from . import _arrays, _gpu, _kinds, _parts, _resume, _roads, _safetensors, _state, _tls, _torch, _values
+from . import _arrays, _gpu, _kinds, _models, _parts, _resume, _roads, _safetensors, _state, _tls, _torch, _values
 from ._address import choose, find_socket, map_socket, of_socket
 from ._arrays import Array, Key, Payload, Shape, shape_list
 from ._asker import Asker, Left, Moment, conditions, given, path_of, query_of, span, tagged, words
@@ -29,7 +29,7 @@ from .mapping import Mapping as Mapped
 from .mapping import open_mapping
 from .tables import Tensors
 from .types import (AuditRecord, BatchReply, Buffer, Exported, LastTransfer, ListedBuffer, ListedTensor, Loaded,
-                    Operation, Put, Scrubbed, Storage, Stored, TensorGiven, Verified)
+                    ModelPut, Operation, Put, Scrubbed, Storage, Stored, TensorGiven, Verified)
 
 BUSY_S = 2.0  # the daemon commits a grant for writing to the database; a retry comes after that
 LOADS_MAX = 3  # loads of one put: the buffer may have to leave memory again before the bytes come
@@ -223,7 +223,7 @@ class Client(Names):
         target = self._below("buffers", name, "data") + query
         if whole and not in_place and side is None and not self._submits and self._transport.retry.retries and \
                 len(payload.view) > _resume.RESUME_BYTES:
-            sent = _resume.Upload(self, target, {**RAW, **headers}, payload.view, progress, wait or 0).run()
+            sent = _resume.Upload(self, target, {**RAW, **headers}, [payload.view], progress, wait or 0).run()
             return cast(Put, {**(sent or self.info(name)), "road": "host"})
         request = ("PUT", target, {**RAW, **headers}, [payload.view], progress, wait or 0)
         for loads_left in reversed(range(LOADS_MAX + 1)):
@@ -378,17 +378,40 @@ class Client(Names):
         more = given(stream=stream, kind=kind, pool=pool, device=device, durability=durability, wait=wait)
         return _state.put(self, tensors, prefix, threads, more)
 
-    def _put_table(self, name: str, pieces: List[Any], wait: Optional[float], query: Dict[str, Any]) -> Put:
+    def put_model(self, folder: Union[str, "os.PathLike[str]"], name: str, *, kind: Optional[str] = None,
+                  pool: Optional[str] = None, device: Union[int, str, None] = None, durability: Optional[str] = None,
+                  spill: Optional[str] = None, wait: Optional[float] = None) -> ModelPut:
+        """Uploads a model as frameworks store it, as ``gpubuf put DIR NAME`` does: the files that
+        ``model.safetensors.index.json`` names, else ``model.safetensors``, else the only safetensors file of the
+        folder.
+
+        All files are compared with the index first; BadArgument says what is missing or wrong, and nothing was
+        uploaded. A model of one file is the buffer name. Of several, each is a buffer of its own, and they are
+        published in one step: ``tensors``, ``load_into`` and ``get_state_dict(table=)`` take the model by its name, and
+        see the old version or the new one. The files of the old one are deleted then; who maps them keeps them.
+
+        Args:
+            kind, pool, device, durability, spill, wait: of each buffer; see ``put``.
+        """
+        return _models.put(self, os.fspath(folder), name, given(kind=kind, pool=pool, device=device,
+                                                                durability=durability, spill=spill), wait)
+
+    def _put_table(self, name: str, pieces: List[Any], wait: Optional[float], query: Dict[str, Any],
+                   if_none_match: Optional[str] = None) -> Put:
         target = self._below("buffers", name, "data") + query_of({"format": "safetensors", "pack": True, **query})
-        headers = {"Content-Type": _safetensors.TYPE, **conditions(wait=wait)}
-        made = tagged(*self._exchange("PUT", target, headers, pieces, None, wait or 0))
+        headers = {"Content-Type": _safetensors.TYPE, **conditions(None, if_none_match, wait)}
+        if self._transport.retry.retries and not self._submits and sum(map(len, pieces)) > _resume.RESUME_BYTES and \
+                len(pieces[0]) < _safetensors.HEADER_MAX:
+            made = _resume.Upload(self, target, headers, pieces, None, wait or 0).run() or self.info(name)
+        else:
+            made = tagged(*self._exchange("PUT", target, headers, pieces, None, wait or 0))
         return cast(Put, {**made, "road": "host"})
 
     def get_state_dict(self, *, prefix: str = "", device: Any = "cpu", out: Optional[Mapping[str, Any]] = None,
                        threads: int = 4, table: Optional[str] = None) -> Dict[str, Any]:
         """The tensors that ``put_state_dict`` has put, or PUT /tensors, for a module's ``load_state_dict``. With out, a
         ``state_dict()``, the tensors of those names are filled in place, and nothing is allocated. table: those of that
-        buffer; :meth:`tensors` has them without a copy."""
+        buffer, or of that model in several files; :meth:`tensors` has them without a copy."""
         if table is not None:
             if prefix:
                 raise BadArgument("prefix is for a buffer of each tensor; leave it out with table")
@@ -425,9 +448,20 @@ class Client(Names):
 
     def list_tensors(self, name: str, *, prefix: str = "") -> List[ListedTensor]:
         """The tensors of a buffer in the order of their bytes, or those whose names begin with prefix. A buffer that is
-        one tensor has a list of one."""
+        one tensor has a list of one. Of a model in several files: those of each, with the buffer that has them."""
         query = given(prefix=prefix or None)
-        return cast(List[ListedTensor], self._all(self._below("buffers", name, "tensors"), query))
+
+        def of(buffer: str) -> List[ListedTensor]:
+            return cast(List[ListedTensor], self._all(self._below("buffers", buffer, "tensors"), query))
+
+        def of_model(model: _models.Model) -> List[ListedTensor]:
+            return [ListedTensor(**{**tensor, "buffer": file.buffer})
+                    for file in model.files for tensor in _models.of_file(model, file, of)]
+
+        try:
+            return of(name)
+        except BufferNotFound as e:
+            return _models.whole(self, name, e, of_model)
 
     def last_transfer(self, name: str) -> Optional[LastTransfer]:
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if
@@ -625,7 +659,9 @@ class Client(Names):
     def tensors(self, name: str, mode: str = "read", *, ways: Optional[Sequence[str]] = None,
                 wait: Optional[float] = None, access_devices: Sequence[int] = ()) -> Tensors:
         """The tensors of a buffer by their names, as arrays over one mapping of its memory, without a copy:
-        ``with client.tensors("m") as t: t["wte"]``; see :class:`gpubuf.Tensors`. The arguments are those of ``map``."""
+        ``with client.tensors("m") as t: t["wte"]``; see :class:`gpubuf.Tensors`. The arguments are those of ``map``.
+        The name may be that of a model in several files, as ``gpubuf put DIR NAME`` makes it: then they are all
+        tensors of all files. If one of its files is missing, BufferNotFound says which."""
         options = given(ways=None if ways is None else words("ways", ways), wait=wait)
         return Tensors(self, name, mode, {**options, **({"access_devices": tuple(access_devices)} if access_devices else
                                                         {})})
@@ -644,7 +680,7 @@ class Client(Names):
 
         Args:
             module: a ``torch.nn.Module``.
-            name: the buffer, or several that have the tensors between them, as the files of a sharded model.
+            name: the buffer, or the model in several files; or several that have the tensors between them.
             mode: ``read``: parameters need no gradients, and are not to be written (see :class:`gpubuf.Tensors`);
                 ``write``: what is written is in the buffer, and parameters need gradients as before.
             strict: without it, what is missing stays as it was, and what the module has not is left out.

@@ -97,7 +97,7 @@ class TensorGiven(TypedDict):
 
 class ListedTensor(TypedDict):
     """A tensor of a buffer. offset: where its bytes begin in the buffer's memory. alias_of: the name is another one of
-    that tensor."""
+    that tensor. buffer: of a model in several files, the buffer that has the tensor."""
 
     name: str
     dtype: str
@@ -105,6 +105,18 @@ class ListedTensor(TypedDict):
     bytes: int
     offset: int
     alias_of: NotRequired[str]
+    buffer: NotRequired[str]
+
+
+class ModelPut(TypedDict):
+    """What ``Client.put_model`` has put. version: of a model in several files; None of one that is a buffer. bytes: of
+    the files. shards: the buffer of each file."""
+
+    name: str
+    version: Optional[int]
+    tensors: int
+    bytes: int
+    shards: "List[Put]"
 
 
 class Loaded(NamedTuple):

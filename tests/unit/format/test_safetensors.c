@@ -211,9 +211,9 @@ START_TEST(prefix) {
 
     gb_assert_ok(gb_safetensors_data_at("\2\0\0\0\0\0\0\0{", &at, &err), err);
     ck_assert_uint_eq(at, 10);
-    gb_assert_ok(gb_safetensors_data_at("\0\0\0\1\0\0\0\0{", &at, &err), err);
+    gb_assert_ok(gb_safetensors_data_at("\0\341\365\5\0\0\0\0{", &at, &err), err);
     ck_assert_uint_eq(at, 8 + GB_SAFETENSORS_HEADER_MAX);
-    ck_assert_int_eq(gb_safetensors_data_at("\1\0\0\1\0\0\0\0{", &at, &err), -1);
+    ck_assert_int_eq(gb_safetensors_data_at("\1\341\365\5\0\0\0\0{", &at, &err), -1);
     ck_assert_int_eq(err.code, GB_ERR_BODY_TOO_LARGE);
     ck_assert_uint_eq(err.limit_bytes, GB_SAFETENSORS_HEADER_MAX);
     err = GB_ERROR_INIT;

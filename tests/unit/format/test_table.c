@@ -80,6 +80,25 @@ static void check_runs(const struct gb_table *table) {
     ck_assert_uint_eq(tensors, gb_table_file_bytes(table));
 }
 
+/* Both directions, at every byte of the file and of the memory: a gap belongs to the bytes behind it. */
+static void check_places(const struct gb_table *table) {
+    uint64_t file = gb_table_file_bytes(table);
+    uint64_t before = 0;
+    uint64_t at;
+    bool gap;
+
+    for (at = 0; at < gb_table_bytes(table); at++) {
+        ck_assert_uint_eq(gb_table_before(table, at), before);
+        (void)gb_table_run(table, at, &gap);
+        if (!gap)
+            ck_assert_uint_eq(gb_table_place(table, ++before), at + 1);
+    }
+    ck_assert_uint_eq(before, file);
+    ck_assert_uint_eq(gb_table_before(table, gb_table_bytes(table)), file);
+    ck_assert_uint_eq(gb_table_place(table, 0), 0);
+    ck_assert_uint_eq(gb_table_place(table, file), gb_table_bytes(table));
+}
+
 START_TEST(every_layout) {
     struct gb_error err = GB_ERROR_INIT;
     uint64_t sizes[MOST];
@@ -115,6 +134,7 @@ START_TEST(every_layout) {
         gb_assert_fails(gb_table_find(table, "none", 4, &err) < 0 ? -1 : 0, err, GB_ERR_TENSOR_NOT_FOUND);
         check_stretches(table);
         check_runs(table);
+        check_places(table);
         gb_table_unref(gb_table_ref(table));
         gb_table_unref(table);
     }
