@@ -307,14 +307,11 @@ uint64_t gb_table_stretch(const struct gb_table *table, uint64_t first, uint64_t
     return have < length ? have : length;
 }
 
-uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap) {
+/* The last tensor that begins at or before that place of the memory. */
+static size_t tensor_in_memory(const struct gb_table *table, uint64_t at) {
     size_t from = 0;
     size_t to = table->file.count;
-    uint64_t end;
 
-    *ret_gap = at >= table->head_n;
-    if (at < table->data_at)
-        return (*ret_gap ? table->data_at : table->head_n) - at;
     while (to - from > 1) {
         size_t middle = from + (to - from) / 2;
 
@@ -323,7 +320,31 @@ uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap) 
         else
             to = middle;
     }
-    end = table->at[from] + (table->file.tensors[from].end - table->file.tensors[from].begin);
+    return from;
+}
+
+uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap) {
+    uint64_t end;
+    size_t i;
+
+    *ret_gap = at >= table->head_n;
+    if (at < table->data_at)
+        return (*ret_gap ? table->data_at : table->head_n) - at;
+    i = tensor_in_memory(table, at);
+    end = table->at[i] + (table->file.tensors[i].end - table->file.tensors[i].begin);
     *ret_gap = at >= end;
     return *ret_gap ? aligned(end) - at : end - at;
+}
+
+uint64_t gb_table_file_at(const struct gb_table *table, uint64_t at) {
+    const struct gb_safetensor *tensor;
+    uint64_t within;
+    size_t i;
+
+    if (at < table->data_at)
+        return at < table->head_n ? at : table->head_n;
+    i = tensor_in_memory(table, at);
+    tensor = &table->file.tensors[i];
+    within = at - table->at[i];
+    return table->head_n + (within < tensor->end - tensor->begin ? tensor->begin + within : tensor->end);
 }

@@ -56,4 +56,7 @@ uint64_t gb_table_stretch(const struct gb_table *table, uint64_t first, uint64_t
  * below gb_table_bytes. */
 uint64_t gb_table_run(const struct gb_table *table, uint64_t at, bool *ret_gap);
 
+/* Where in the file memory[at] is; of a gap, the bytes that follow it. */
+uint64_t gb_table_file_at(const struct gb_table *table, uint64_t at);
+
 #endif
