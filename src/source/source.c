@@ -16,7 +16,8 @@
 #include "source/way.h"
 
 #define OPEN_FAILURES_MAX 3
-#define FAILURES_MAX 7 /* in a row, of one part */
+#define FAILURES_MAX 7   /* in a row, of one part */
+#define SILENCE_COUNTS 3 /* as so many of them: it has taken long already */
 
 struct gb_source {
     struct gb_fetch fetch;          /* first */
@@ -62,7 +63,8 @@ static enum gb_pull_outcome open_way(struct gb_source *s, struct gb_error *err) 
         if (!s->conn)
             return no_memory(err);
         outcome = s->way->kind->open(s->way, s->conn, &why);
-    } while (outcome == GB_PULL_BROKEN && gb_fetch_again(&s->fetch, &patience, s->conn->retry_after_s));
+    } while (outcome == GB_PULL_BROKEN && !s->conn->silent &&
+             gb_fetch_again(&s->fetch, &patience, s->conn->retry_after_s));
     if (outcome == GB_PULL_OK && s->if_match && strcmp(s->if_match, s->way->tag) != 0) {
         gb_error_set(&why, GB_ERR_SOURCE_CHANGED, "%s has %s%s, and %s was asked for", s->way->name,
                      s->way->tag[0] != '\0' ? "the entity tag " : "no strong entity tag", s->way->tag, s->if_match);
@@ -271,6 +273,7 @@ static enum gb_pull_outcome bring(struct part *p) {
         if (part->got > before)
             patience.failures = 0;
         before = part->got;
+        patience.failures += p->conn->silent ? SILENCE_COUNTS - 1 : 0;
         if (!gb_fetch_again(part->fetch, &patience, p->conn->retry_after_s))
             return gb_fetch_ends(part->fetch) ? GB_PULL_STOPPED : GB_PULL_FAILED;
         part->error = GB_ERROR_INIT;
@@ -543,6 +546,8 @@ static bool begins_again(struct gb_source *s, enum gb_pull_outcome outcome) {
     struct gb_pull_patience patience = {.most = GB_PULL_BEGIN_AGAIN_MAX, .failures = s->fetch.numbers.begun_again};
 
     if (outcome != GB_PULL_BROKEN && (outcome != GB_PULL_CHANGED || s->if_match))
+        return false;
+    if (outcome == GB_PULL_BROKEN && s->conn && s->conn->silent)
         return false;
     return gb_fetch_again(&s->fetch, &patience, s->conn ? s->conn->retry_after_s : 0);
 }

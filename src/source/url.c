@@ -256,6 +256,7 @@ static enum gb_pull_outcome turn(struct url_conn *c, int patience_ms, struct gb_
         return GB_PULL_STOPPED;
     }
     if (silent_ms >= (uint64_t)patience_ms) {
+        c->conn.silent = true;
         snprintf(why, sizeof(why), "nothing came for %d s", patience_ms / 1000);
         return unreachable(c, why, err);
     }
@@ -305,6 +306,7 @@ static enum gb_pull_outcome start(struct url_conn *c, const char *url, const str
     c->ask.done = on_done;
     c->ask.arg = c;
     c->head = (struct head){.whole = false};
+    c->conn.silent = false;
     c->done = false;
     c->heard_ns = gb_clock_ns();
     add_headers(c, u, c->origin, range);

@@ -11,6 +11,7 @@ struct gb_way;
 struct gb_way_conn {
     struct gb_way *way;
     unsigned retry_after_s; /* the source has asked for so long a pause; 0: it has not */
+    bool silent;            /* nothing came for too long, so that it is not tried as often */
 };
 
 struct gb_way_kind {
