@@ -37,7 +37,7 @@ struct gb_pulls {
     _Atomic uint64_t received;
 };
 
-/* --- one fetch ------------------------------------------------------------------------------------------------------ */
+/* --- one fetch ---------------------------------------------------------------------------------------------------- */
 
 int gb_fetch_init(struct gb_fetch *fetch, struct gb_pulls *pulls, const struct gb_fetch_role *role,
                   const struct gb_buffer_check *check, struct gb_pull_call *call, struct gb_error *err) {

@@ -1,10 +1,10 @@
-/* Fetches: bytes of another place that become a buffer here. A fetch waits until one of the permitted number may run, has a
- * thread, and one more for each further part of the bytes. It makes a multipart upload, its parts bring their ranges
- * into that, and the whole is committed in one step. Nothing is visible before.
+/* Fetches: bytes of another place that become a buffer here. A fetch waits until one of the permitted number may run,
+ * has a thread, and one more for each further part of the bytes. It makes a multipart upload, its parts bring their
+ * ranges into that, and the whole is committed in one step. Nothing is visible before.
  *
- * Two descriptors are polled by every wait of a fetch. `stop` is readable once the fetch is to end. `halt` is readable once
- * the attempt is to end, because one of its parts has failed. source/ has fetches of its own, for URLs and files; those
- * of fleet/pull bring buffers of other daemons. */
+ * Two descriptors are polled by every wait of a fetch. `stop` is readable once the fetch is to end. `halt` is readable
+ * once the attempt is to end, because one of its parts has failed. source/ has fetches of its own, for URLs and files;
+ * those of fleet/pull bring buffers of other daemons. */
 #ifndef GB_SOURCE_FETCH_H
 #define GB_SOURCE_FETCH_H
 
@@ -29,7 +29,7 @@
 #define GB_PULL_ANSWER_MS 60000 /* without an answer: the source may read its disk first */
 #define GB_PULL_CONNECT_MS 3000
 
-/* --- all fetches ----------------------------------------------------------------------------------------------------- */
+/* --- all fetches -------------------------------------------------------------------------------------------------- */
 
 struct gb_pulls_config {
     struct gb_core *core;  /* borrowed until gb_pulls_close */
@@ -43,7 +43,8 @@ struct gb_pulls;
 
 /* Returns 0, or -1 with INTERNAL. */
 int gb_pulls_open(const struct gb_pulls_config *config, struct gb_pulls **ret, struct gb_error *err);
-/* Ends running fetches with DRAINING and waits for their threads. Call it before the core is closed. NULL is accepted. */
+/* Ends running fetches with DRAINING and waits for their threads. Call it before the core is closed. NULL is
+ * accepted. */
 void gb_pulls_close(struct gb_pulls *pulls);
 
 struct gb_pulls_stat {
@@ -57,7 +58,7 @@ struct gb_pulls_stat {
 };
 void gb_pulls_stat(struct gb_pulls *pulls, struct gb_pulls_stat *ret);
 
-/* --- what comes of a fetch ------------------------------------------------------------------------------------------ */
+/* --- what comes of a fetch ---------------------------------------------------------------------------------------- */
 
 struct gb_pull_numbers {
     char tag[GB_PULL_TAG_SIZE]; /* of the source's bytes, with its quotes; "": it has none, or none that counts */
@@ -88,7 +89,7 @@ enum gb_pull_outcome {
     GB_PULL_STOPPED
 };
 
-/* --- a fetch, for those who have some ------------------------------------------------------------------------------- */
+/* --- a fetch, for those who have some ----------------------------------------------------------------------------- */
 
 struct gb_fetch;
 
@@ -149,7 +150,8 @@ struct gb_pull_patience {
     unsigned most;
     unsigned more; /* further failures, while another node may still be found */
 };
-/* Waits before the next attempt, longer if the source asks for that. False: too many failures, or the fetch is to end. */
+/* Waits before the next attempt, longer if the source asks for that. False: too many failures, or the fetch is to
+ * end. */
 bool gb_fetch_again(const struct gb_fetch *fetch, struct gb_pull_patience *patience, unsigned retry_after_s);
 
 const char *gb_pulls_agent(const struct gb_pulls *pulls); /* for User-Agent */

@@ -1,7 +1,7 @@
 /* Files below the folders that an option names. A path is opened by openat2, which does not let it leave its folder,
- * whatever links it has. Each connection has a description of its own, so that the kernel reads ahead of each, and reads
- * straight into the memory or the slots of its part. A file is of one version while its size, its time of change and
- * its inode stay. */
+ * whatever links it has. Each connection has a description of its own, so that the kernel reads ahead of each, and
+ * reads straight into the memory or the slots of its part. A file is of one version while its size, its time of change
+ * and its inode stay. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
-/* What a file becomes in a buffer's memory: raw bytes, the array of a .npy, the tensor of a safetensors file, or a table
- * of its tensors. The order of the bytes is the file's, so that any range of the memory is one range of the file, with
- * zeros between. Pure. source.c calls this. */
+/* What a file becomes in a buffer's memory: raw bytes, the array of a .npy, the tensor of a safetensors file, or a
+ * table of its tensors. The order of the bytes is the file's, so that any range of the memory is one range of the file,
+ * with zeros between. Pure. source.c calls this. */
 #ifndef GB_SOURCE_IMAGE_H
 #define GB_SOURCE_IMAGE_H
 
@@ -57,7 +57,8 @@ void gb_image_done(struct gb_image *image); /* a zeroed one is accepted */
  * where in the file those bytes are, or what follows the zeros. */
 uint64_t gb_image_run(const struct gb_image *image, uint64_t at, bool *ret_gap, uint64_t *ret_file);
 
-/* The file has ended too early, or has more bytes than its header or shape says: sets SHAPE_MISMATCH, and returns -1. */
+/* The file has ended too early, or has more bytes than its header or shape says: sets SHAPE_MISMATCH, and returns
+ * -1. */
 int gb_image_too_short(const struct gb_image *image, uint64_t length, struct gb_error *err);
 int gb_image_too_long(const struct gb_image *image, struct gb_error *err);
 

@@ -262,10 +262,11 @@ struct gb_multipart_expected {
 };
 
 /* Completes a multipart upload: commits it if all bytes have arrived. Takes check, which is evaluated besides that of
- * the beginning; it may be NULL. expected is copied and may be NULL; head is not used later. While digests are computed the multipart upload
- * refuses bytes with UPLOAD_BUSY and can be deleted. Result: call->buffer, created, times, multipart. Missing bytes are
- * no error: multipart.completed is false and multipart.gaps lists them. Errors, which leave the multipart upload as it
- * is: UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see gb_buffer_scan). */
+ * the beginning; it may be NULL. expected is copied and may be NULL; head is not used later. While digests are computed
+ * the multipart upload refuses bytes with UPLOAD_BUSY and can be deleted. Result: call->buffer, created, times,
+ * multipart. Missing bytes are no error: multipart.completed is false and multipart.gaps lists them. Errors, which
+ * leave the multipart upload as it is: UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see
+ * gb_buffer_scan). */
 void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, const char *id,
                            const struct gb_buffer_check *check, const struct gb_multipart_expected *expected,
                            struct gb_multipart_call *call);
