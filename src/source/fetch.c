@@ -53,13 +53,18 @@ int gb_fetch_init(struct gb_fetch *fetch, struct gb_pulls *pulls, const struct g
     return gb_error_set(err, GB_ERR_SATURATED, "no descriptor is left for the pull; try again later");
 }
 
-void gb_fetch_done(struct gb_fetch *fetch) {
-    if (fetch->check.free_arg)
-        fetch->check.free_arg(fetch->check.arg);
+static void close_both(struct gb_fetch *fetch) {
     if (fetch->stop >= 0)
         close(fetch->stop);
     if (fetch->halt >= 0)
         close(fetch->halt);
+    fetch->stop = fetch->halt = -1;
+}
+
+void gb_fetch_done(struct gb_fetch *fetch) {
+    if (fetch->check.free_arg)
+        fetch->check.free_arg(fetch->check.arg);
+    close_both(fetch);
 }
 
 void gb_fetch_unref(struct gb_fetch *fetch) {
@@ -505,7 +510,8 @@ static void *fetch_main(void *arg) {
 
     fetch_finish(fetch, r, &err);
     pthread_mutex_lock(&pulls->lock);
-    fetch->state = GB_FETCH_ENDED;
+    fetch->state = GB_FETCH_ENDED; /* nothing stops it any more */
+    close_both(fetch);
     withdraw(&pulls->runs, fetch);
     append(&pulls->ended, fetch);
     pulls->stat.running--;

@@ -567,6 +567,8 @@ static int run(struct gb_fetch *fetch, struct gb_error *err) {
     if (outcome == GB_PULL_OK)
         fetch->multipart[0] = '\0';
     clear(s);
+    free(s->head);
+    s->head = NULL;
     return outcome == GB_PULL_OK ? 0 : gb_error_move(err, &why);
 }
 

@@ -39,6 +39,8 @@ struct head {
     int status;
     bool has_length;
     uint64_t length;
+    bool wrong_length; /* it is no number, or there are two */
+    bool chunked;      /* the length does not count */
     bool coded;
     bool has_range;
     bool of_unknown; /* the range is of a total that is not told */
@@ -126,12 +128,17 @@ static bool contains(const char *s, size_t n, const char *word) {
 
 static void read_field(struct url_conn *c, const char *line, size_t n) {
     struct head *head = &c->head;
-    uint64_t number;
+    uint64_t number = 0;
     const char *s;
     size_t len;
 
     if (is_named(line, n, "Content-Length", &s, &len)) {
-        head->has_length = gb_parse_u64(s, len, &head->length) == GB_PARSE_OK;
+        head->wrong_length = gb_parse_u64(s, len, &number) != GB_PARSE_OK || head->wrong_length ||
+                             (head->has_length && head->length != number);
+        head->has_length = !head->wrong_length;
+        head->length = number;
+    } else if (is_named(line, n, "Transfer-Encoding", &s, &len)) {
+        head->chunked = true;
     } else if (is_named(line, n, "Content-Range", &s, &len)) {
         read_range(s, len, head);
     } else if (is_named(line, n, "Content-Encoding", &s, &len)) {
@@ -162,6 +169,7 @@ static bool on_header(void *arg, const char *line, size_t n) {
         c->head.status = space && line + n - space >= 4 ? atoi(space + 1) : 0;
     } else if (n == 0) {
         c->head.whole = c->head.status >= 200;
+        c->head.has_length = c->head.has_length && !c->head.chunked;
     } else if (!c->head.whole) { /* not a trailer */
         read_field(c, line, n);
     }
@@ -234,7 +242,10 @@ static enum gb_pull_outcome failed(struct url_conn *c, struct gb_error *err) {
     snprintf(why, sizeof(why), "%s", c->ask.said);
     switch (c->ask.outcome) {
     case GB_HTTP_NO_MEMORY:
-        return no_memory(c, err);
+        if (!c->ask.sent || c->no_memory || c->head.whole)
+            return no_memory(c, err);
+        /* libcurl says the same of both. */
+        return refused(c, "answers with a line that is longer than is read, or memory is short", err);
     case GB_HTTP_NO_HTTP:
     case GB_HTTP_BAD_URL:
         return refused(c, "does not answer as HTTP does", err);
@@ -322,9 +333,11 @@ static enum gb_pull_outcome await_head(struct url_conn *c, struct gb_error *err)
 
     while (outcome == GB_PULL_OK && !c->head.whole && !c->done)
         outcome = turn(c, GB_PULL_ANSWER_MS, err);
-    if (outcome != GB_PULL_OK || c->head.whole)
-        return outcome;
-    return failed(c, err);
+    if (outcome == GB_PULL_OK && !c->head.whole)
+        return failed(c, err);
+    if (outcome == GB_PULL_OK && c->head.wrong_length && !c->head.chunked)
+        return refused(c, "answers with a length that is no number, or with two", err);
+    return outcome;
 }
 
 /* --- redirects ---------------------------------------------------------------------------------------------------- */
@@ -468,9 +481,10 @@ static bool name_says(const struct url *u) {
 static enum gb_pull_outcome open_whole(struct url_conn *c, struct gb_error *err) {
     struct gb_way *way = c->conn.way;
 
+    if (c->head.status == 206)
+        return refused(c, "answers with a range, and all of it was asked for", err);
     if (c->head.status != 200)
-        return c->head.status >= 400 ? refusal(c, err)
-                                     : refused(c, "answers a request for all of it with something else", err);
+        return refusal(c, err);
     if (c->head.coded)
         return refused(c, "answers with a content coding, which was not asked for", err);
     way->ranged = false;
@@ -512,6 +526,7 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
     const struct url *u = (const struct url *)way;
     struct url_conn *c = (struct url_conn *)conn;
     enum gb_pull_outcome outcome;
+    bool ranged = true;
 
     way->tag[0] = '\0';
     outcome = request(c, &range, err);
@@ -520,12 +535,13 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
     /* Neither an empty source nor one that cannot be bound to a version is read by ranges. */
     if (c->head.status == 416 || (c->head.status == 206 && c->head.has_range &&
                                   (c->head.of_unknown || (c->head.tag[0] == '\0' && c->head.total > FIRST_BYTES)))) {
+        ranged = false;
         outcome = request(c, &(struct range){.ranged = false}, err);
         if (outcome != GB_PULL_OK)
             return outcome;
     }
     way->named = c->head.named || name_says(u);
-    outcome = c->head.status == 206 ? open_range(c, err) : open_whole(c, err);
+    outcome = c->head.status == 206 && ranged ? open_range(c, err) : open_whole(c, err);
     if (outcome == GB_PULL_OK)
         strcpy(way->tag, c->head.tag);
     return outcome;
@@ -579,7 +595,7 @@ static enum gb_pull_outcome check_range(struct url_conn *c, uint64_t first, uint
     const struct head *head = &c->head;
 
     if (head->status != 200 && head->status != 206)
-        return head->status >= 400 ? refusal(c, err) : refused(c, "answers a request for a range oddly", err);
+        return refusal(c, err);
     if (strcmp(head->tag, way->tag) != 0) {
         gb_error_set(err, GB_ERR_SOURCE_CHANGED, "%s has the entity tag %s by now, and %s before", way->name,
                      head->tag[0] != '\0' ? head->tag : "of no version", way->tag);
