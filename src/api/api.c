@@ -206,6 +206,11 @@ void gb_api_set_pulls(struct gb_api *api, struct gb_pulls *pulls, const char *co
     api->pull_from_count = count;
 }
 
+void gb_api_set_files(struct gb_api *api, const char *const *folders, size_t count) {
+    api->files_from = folders;
+    api->files_from_count = count;
+}
+
 void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves) {
     pthread_mutex_lock(&api->fleet_lock);
     api->moves = moves;

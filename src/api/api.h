@@ -51,6 +51,8 @@ void gb_api_set_map_peers(struct gb_api *api, const struct gb_map_peers *peers);
 /* Buffers are pulled from those origins, and from nodes of the fleet. All is borrowed until the server has stopped.
  * Called before gb_api_serve; without it nothing is pulled. */
 void gb_api_set_pulls(struct gb_api *api, struct gb_pulls *pulls, const char *const *origins, size_t count);
+/* Files below those folders may be copied, by the pulls that were set. Borrowed likewise. */
+void gb_api_set_files(struct gb_api *api, const char *const *folders, size_t count);
 
 /* Sessions of other nodes are brought here by those. Borrowed until the server has stopped. */
 void gb_api_set_moves(struct gb_api *api, struct gb_moves *moves);

@@ -65,6 +65,8 @@ struct gb_api {
     struct gb_pulls *pulls;       /* borrowed; NULL: nothing is pulled */
     const char *const *pull_from; /* origins that options name */
     size_t pull_from_count;
+    const char *const *files_from; /* folders that options name */
+    size_t files_from_count;
     struct gb_fleet *fleet; /* borrowed; NULL: the node is in no fleet */
     struct gb_moves *moves; /* borrowed; NULL: likewise */
     struct gb_replicas *replicas;

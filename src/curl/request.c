@@ -24,6 +24,7 @@ struct gb_http_client {
     bool resumes;
     CURL *spare; /* of the last request, with its TLS sessions */
     int ends;    /* an epoll that is readable when the other side has ended a connection of `watched`; -1: none yet */
+    int also[2]; /* -1: none */
     int watched[WATCHED_MAX];
     size_t watched_count;
     uint64_t breaks;
@@ -59,6 +60,7 @@ struct gb_http_client *gb_http_client_new(const struct gb_http_tls *tls, bool re
         return NULL;
     tls = tls ? tls : &none;
     client->ends = -1;
+    client->also[0] = client->also[1] = -1;
     client->resumes = resumes;
     client->multi = curl_multi_init();
     if (!client->multi || !copy(tls->ca, &client->ca) || !copy(tls->cert, &client->cert) ||
@@ -141,8 +143,11 @@ static size_t on_write(char *data, size_t one, size_t n, void *arg) {
     struct gb_http_ask *ask = arg;
 
     (void)one;
-    if (ask->write)
-        return ask->write(ask->arg, data, n) ? n : 0;
+    if (ask->write) {
+        bool ok = ask->write(ask->arg, data, n);
+
+        return ask->pauses ? CURL_WRITEFUNC_PAUSE : ok ? n : 0;
+    }
     if (n > ask->answer_max - ask->bytes) {
         ask->too_long = true;
         snprintf(ask->why, sizeof(ask->why), "an answer of more than %zu bytes", ask->answer_max);
@@ -403,6 +408,7 @@ static bool begin(struct gb_http_ask *ask) {
     ask->answer = NULL;
     ask->bytes = 0;
     ask->room = 0;
+    ask->pauses = false;
     ask->date_s = 0;
     ask->date_told = false;
     ask->suspect_s = 0;
@@ -525,15 +531,27 @@ static void end(struct gb_http_ask *ask, CURLcode result) {
     ask->done(ask);
 }
 
+/* What ends a wait besides the connections of requests. */
+static unsigned wait_fds(const struct gb_http_client *client, struct curl_waitfd ret[3]) {
+    const int fds[3] = {client->ends, client->also[0], client->also[1]};
+    unsigned n = 0;
+    unsigned i;
+
+    for (i = 0; i < 3; i++)
+        if (fds[i] >= 0)
+            ret[n++] = (struct curl_waitfd){.fd = fds[i], .events = CURL_WAIT_POLLIN};
+    return n;
+}
+
 bool gb_http_client_run(struct gb_http_client *client, uint64_t timeout_ms) {
-    struct curl_waitfd ends = {.fd = client->ends, .events = CURL_WAIT_POLLIN};
+    struct curl_waitfd fds[3];
     CURLMsg *message;
     int running;
     int left;
     bool ok;
 
     if (timeout_ms > 0)
-        curl_multi_poll(client->multi, &ends, client->ends >= 0, timeout_ms > 60000 ? 60000 : (int)timeout_ms, NULL);
+        curl_multi_poll(client->multi, fds, wait_fds(client, fds), timeout_ms > 60000 ? 60000 : (int)timeout_ms, NULL);
     ok = curl_multi_perform(client->multi, &running) == CURLM_OK;
     while ((message = curl_multi_info_read(client->multi, &left))) {
         struct gb_http_ask *ask = NULL;
@@ -553,6 +571,18 @@ void gb_http_client_pause(struct gb_http_client *client, int ms) {
 
 void gb_http_client_wake(struct gb_http_client *client) {
     curl_multi_wakeup(client->multi);
+}
+
+void gb_http_client_also(struct gb_http_client *client, int a, int b) {
+    client->also[0] = a;
+    client->also[1] = b;
+}
+
+void gb_http_ask_resume(struct gb_http_ask *ask) {
+    if (!ask->easy || !ask->pauses)
+        return;
+    ask->pauses = false;
+    curl_easy_pause(ask->easy, CURLPAUSE_CONT);
 }
 
 /* --- one by itself ------------------------------------------------------------------------------------------------ */
@@ -658,4 +688,18 @@ int gb_http_url_read(const char *text, struct gb_http_url *ret) {
     curl_free(path);
     curl_url_cleanup(url);
     return r;
+}
+
+char *gb_http_url_join(const char *from, const char *location) {
+    CURLU *url = curl_url();
+    char *joined = NULL;
+    char *ret = NULL;
+
+    if (url && curl_url_set(url, CURLUPART_URL, from, CURLU_PATH_AS_IS) == CURLUE_OK &&
+        curl_url_set(url, CURLUPART_URL, location, CURLU_PATH_AS_IS) == CURLUE_OK &&
+        curl_url_get(url, CURLUPART_URL, &joined, 0) == CURLUE_OK)
+        ret = strdup(joined);
+    curl_free(joined);
+    curl_url_cleanup(url);
+    return ret;
 }

@@ -37,6 +37,8 @@ struct gb_http_url {
 };
 /* Pure. Returns 0, -1: malformed, or -2: no memory. */
 int gb_http_url_read(const char *text, struct gb_http_url *ret);
+/* Where a Location leads from a URL. Pure. Returns the URL, for free(), or NULL: malformed, or no memory. */
+char *gb_http_url_join(const char *from, const char *location);
 
 enum gb_http_outcome {
     GB_HTTP_OK,
@@ -81,6 +83,8 @@ struct gb_http_ask {
     size_t answer_max;
     bool (*header)(void *arg, const char *line, size_t n); /* each line of a head. NULL: what a fleet needs is noted */
     bool (*write)(void *arg, const char *data, size_t n);
+    /* Set by write, which has taken nothing then: it gets the same bytes again after gb_http_ask_resume. */
+    bool pauses;
     void *arg; /* of the callbacks */
     /* Whether the request is to end, asked while gb_http_ask_perform waits. NULL: never. */
     bool (*stop)(void *arg);
@@ -136,6 +140,10 @@ bool gb_http_client_run(struct gb_http_client *client, uint64_t timeout_ms);
 void gb_http_client_pause(struct gb_http_client *client, int ms);
 /* Ends a wait. [any thread] */
 void gb_http_client_wake(struct gb_http_client *client);
+/* From now on a wait ends also while one of the two descriptors is readable. */
+void gb_http_client_also(struct gb_http_client *client, int a, int b);
+/* Lets a request continue that `pauses`. Its write may run before this returns. */
+void gb_http_ask_resume(struct gb_http_ask *ask);
 
 /* Runs one request over a connection of its own. Returns ask->outcome; done is not called. */
 enum gb_http_outcome gb_http_ask_perform(struct gb_http_ask *ask);

@@ -3,11 +3,13 @@
 #include "daemon/fleet.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -335,13 +337,31 @@ struct gb_daemon_pulls {
     char text[][GB_PULL_ORIGIN_SIZE];
 };
 
+static int check_folders(const struct gb_text_list *list, struct gb_error *err) {
+    struct stat is;
+    size_t i;
+
+    for (i = 0; i < list->count; i++) {
+        if (list->items[i][0] != '/')
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--files-from %.128s: give a path that begins with /",
+                                list->items[i]);
+        if (stat(list->items[i], &is) != 0)
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--files-from %.128s: %s", list->items[i],
+                                strerrordesc_np(errno));
+        if (!S_ISDIR(is.st_mode))
+            return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--files-from %.128s: it is not a folder",
+                                list->items[i]);
+    }
+    return 0;
+}
+
 int gb_daemon_read_pulls(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_text_list *from = &daemon->options.pull_from;
     struct gb_error why = GB_ERROR_INIT;
     struct gb_daemon_pulls *p;
     size_t i;
 
-    if (from->count == 0 && daemon->options.fleet[0] == '\0')
+    if (from->count == 0 && daemon->options.files_from.count == 0 && daemon->options.fleet[0] == '\0')
         return 0;
     p = calloc(1, sizeof(*p) + from->count * sizeof(p->text[0]));
     if (p)
@@ -354,7 +374,7 @@ int gb_daemon_read_pulls(struct gb_daemon *daemon, struct gb_error *err) {
             return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "--pull-from: %s", why.detail);
         p->origin[p->count++] = p->text[i];
     }
-    return 0;
+    return check_folders(&daemon->options.files_from, err);
 }
 
 int gb_daemon_open_pulls(struct gb_daemon *daemon, struct gb_error *err) {
@@ -371,6 +391,7 @@ int gb_daemon_open_pulls(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_pulls_open(&config, &p->pulls, err) != 0)
         return -1;
     gb_api_set_pulls(daemon->api, p->pulls, p->origin, p->count);
+    gb_api_set_files(daemon->api, (const char *const *)o->files_from.items, o->files_from.count);
     return 0;
 }
 

@@ -573,17 +573,20 @@ static int check_places(struct gb_safetensors *file, struct gb_error *err) {
     return 0;
 }
 
-/* Of a header with much metadata the names are a small part. */
+/* Of a header with much metadata the names are a small part. Without memory for them alone they stay where they are. */
 static void shrink(struct reader *r) {
     char *before = r->file.text;
-    char *now = realloc(before, (size_t)(r->text.out - before) + 1);
+    size_t used = (size_t)(r->text.out - before);
+    char *now = malloc(used + 1);
     size_t i;
 
-    if (!now || now == before)
+    if (!now)
         return;
+    memcpy(now, before, used);
     for (i = 0; i < r->file.count; i++)
         r->file.tensors[i].name = now + (r->file.tensors[i].name - before);
     r->file.text = now;
+    free(before);
 }
 
 int gb_safetensors_parse(const char *header, size_t n, struct gb_safetensors *ret, struct gb_error *err) {

@@ -226,6 +226,8 @@ struct gb_http_request {
      * finds that out. The application calls it on any thread before the request has ended; the server calls it when the
      * client has gone. */
     bool (*cancel)(struct gb_http_request *request, bool act);
+    /* May be set with it: how far the work is. ret_total UINT64_MAX: not known. Any thread, as cancel. */
+    void (*progress)(const struct gb_http_request *request, uint64_t *ret_bytes, uint64_t *ret_total);
     /* May be set with GB_STEP_WAIT for long waits of thousands of requests: their wakes then cost the others
      * nothing. */
     bool park;

@@ -16,9 +16,8 @@
 #include "api/pipeline/redirect.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
-#include "api/resources/upload.h"
+#include "api/resources/sources.h"
 #include "base/container.h"
-#include "base/json_writer.h"
 #include "fleet/fleet.h"
 #include "fleet/pull/pull.h"
 
@@ -322,18 +321,6 @@ static int read_token(const json_t *from, struct gb_pull_params *ret, struct gb_
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'token' must be the secret of a token of the source");
 }
 
-static int read_parts(const json_t *from, struct gb_pull_params *ret, struct gb_error *err) {
-    uint64_t parts;
-    int r = gb_json_u64(from, "parts", &parts, err);
-
-    if (r <= 0)
-        return r;
-    ret->connections = parts <= GB_PULL_CONNECTIONS_MAX ? (unsigned)parts : 0;
-    if (ret->connections > 0)
-        return 0;
-    return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the field 'parts' must be 1 to %d", GB_PULL_CONNECTIONS_MAX);
-}
-
 static int read_from(const json_t *body, struct gb_pull_params *ret, struct gb_error *err) {
     const json_t *from = json_object_get(body, "from");
     const char *url;
@@ -349,7 +336,7 @@ static int read_from(const json_t *body, struct gb_pull_params *ret, struct gb_e
     if (r < 0 || gb_pull_url_read(url, &ret->from, err) < 0)
         return -1;
     if (read_token(from, ret, err) < 0 || gb_action_read_tag(from, "if_match", &ret->if_match, err) < 0 ||
-        read_parts(from, ret, err) < 0)
+        gb_api_read_parts(from, &ret->connections, err) < 0)
         return -1;
     return gb_digest_set_read(from, &ret->digests, err);
 }
@@ -403,31 +390,7 @@ static int read_pull(const struct gb_http_request *request, const json_t *body, 
     return read_target(request, body, ret, err);
 }
 
-/* --- the reply to a pull ------------------------------------------------------------------------------------------ */
-
-static void render_pulled(struct gb_json_writer *out, const void *result) {
-    const struct gb_pull_numbers *numbers = &((const struct gb_pull_call *)result)->numbers;
-
-    gb_json_put_string(out, "way", "pull");
-    gb_json_open(out, "pulled", '{');
-    gb_json_put_untrusted(out, "etag", numbers->tag, SIZE_MAX);
-    gb_json_put_u64(out, "generation", numbers->generation);
-    gb_json_put_u64(out, "bytes", numbers->bytes);
-    gb_json_put_u64(out, "received_bytes", numbers->received_bytes);
-    gb_json_put_u64(out, "parts", numbers->connections);
-    gb_json_put_u64(out, "resumed", numbers->resumed);
-    gb_json_put_u64(out, "begun_again", numbers->begun_again);
-    gb_json_put_u64(out, "failovers", numbers->failovers);
-    gb_json_put_bool(out, "verified", numbers->verified);
-    gb_json_close(out, '}');
-}
-
-static enum gb_step reply_pulled(struct gb_http_request *request, const void *result, struct gb_http_response *response,
-                                 struct gb_error *err) {
-    const struct gb_pull_call *call = result;
-
-    return gb_written_reply(request, &call->written, render_pulled, response, err);
-}
+/* --- starting ----------------------------------------------------------------------------------------------------- */
 
 static enum gb_step start(struct gb_http_request *request, struct gb_pull_params *params,
                           struct gb_http_response *response, struct gb_error *err) {
@@ -445,7 +408,7 @@ static enum gb_step start(struct gb_http_request *request, struct gb_pull_params
     }
     params->check = gb_conditions_buffer_check(conditions);
     gb_pull_start(gb_api_of(request)->pulls, params, call);
-    return gb_async_end(request, response, reply_pulled, 0, err);
+    return gb_api_pull_end(request, response, err);
 }
 
 /* --- sources that options name ------------------------------------------------------------------------------------ */

@@ -61,6 +61,10 @@ void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_err
     return wait->call;
 }
 
+const void *gb_async_call(const struct gb_http_request *request) {
+    return ((const struct wait *)request->state)->call;
+}
+
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler) {
     struct wait *wait = request->state;
 

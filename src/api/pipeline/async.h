@@ -27,6 +27,9 @@ void *gb_async_begin(struct gb_http_request *request, size_t size, struct gb_err
 enum gb_step gb_async_end(struct gb_http_request *request, struct gb_http_response *response, gb_async_reply *reply,
                           uint64_t deadline_ns, struct gb_error *err);
 
+/* The call of a request, from gb_async_begin on. */
+const void *gb_async_call(const struct gb_http_request *request);
+
 /* Marks a call that builds on a record read before, between begin and end. If the call fails because the record has
  * changed and the client set no condition of its own, `handler` runs again from its start, a few times at most. */
 void gb_async_retry(struct gb_http_request *request, gb_http_handler *handler);

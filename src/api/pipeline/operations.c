@@ -321,6 +321,27 @@ static void reply_or_null(struct gb_json_writer *out, const char *key, const str
         gb_json_put_null(out, key);
 }
 
+/* How far it is, while that is known. */
+static void render_progress_locked(const struct gb_operation *op, enum gb_operation_state state,
+                                   struct gb_json_writer *out) {
+    const struct gb_http_request *request = op->request;
+    uint64_t bytes = 0;
+    uint64_t total = GB_UNLIMITED;
+
+    if (!request || !request->progress || state != GB_OPERATION_RUNNING) {
+        gb_json_put_null(out, "progress");
+        return;
+    }
+    request->progress(request, &bytes, &total);
+    gb_json_open(out, "progress", '{');
+    gb_json_put_u64(out, "bytes", bytes);
+    if (total != GB_UNLIMITED)
+        gb_json_put_u64(out, "total_bytes", total);
+    else
+        gb_json_put_null(out, "total_bytes");
+    gb_json_close(out, '}');
+}
+
 static enum gb_operation_state render_locked(struct gb_operations *ops, struct gb_operation *op, bool whole,
                                              struct gb_json_writer *out) {
     enum gb_operation_state state = state_locked(op);
@@ -341,6 +362,7 @@ static enum gb_operation_state render_locked(struct gb_operations *ops, struct g
         gb_json_put_u64(out, "status", (uint64_t)op->status);
     else
         gb_json_put_null(out, "status");
+    render_progress_locked(op, state, out);
     if (whole) {
         reply_or_null(out, "result", op, state == GB_OPERATION_DONE);
         reply_or_null(out, "problem", op, state == GB_OPERATION_FAILED);

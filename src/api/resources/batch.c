@@ -14,6 +14,7 @@
 #include "api/reply.h"
 #include "api/request/body.h"
 #include "api/request/query.h"
+#include "api/resources/sources.h"
 #include "base/map.h"
 
 enum gb_batch_what { GB_BATCH_CREATE, GB_BATCH_DELETE, GB_BATCH_COPY, GB_BATCH_FILL, GB_BATCH_SYNC, GB_BATCH_RELEASE };
@@ -75,6 +76,9 @@ static int read_what(struct gb_batch_item *item, struct gb_error *err) {
         return gb_error_set(err, GB_ERR_WRONG_TYPE, "an operation must be an object");
     if (gb_json_string(item->body, "op", &word, err) < 0)
         return -1;
+    if (gb_api_source_is_asked(item->body))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "from_url and from_file go with POST .../copy alone, and not in a batch");
     for (i = 0; i < WHATS; i++) {
         if (strcmp(word, whats[i].word) == 0) {
             item->what = (enum gb_batch_what)i;

@@ -1,5 +1,5 @@
 /* POST /v1/sessions/{session}/buffers/{buffer}/{copy,fill}: writes that the device makes. A copy whose source another
- * daemon has goes to fleet/pull.c. */
+ * daemon has goes to fleet/pull.c, one from a URL or a file to sources.c. */
 #include <jansson.h>
 
 #include "api/auth.h"
@@ -11,6 +11,7 @@
 #include "api/request/body.h"
 #include "api/request/query.h"
 #include "api/resources/leases.h"
+#include "api/resources/sources.h"
 #include "api/resources/upload.h"
 #include "base/json_writer.h"
 #include "core/core.h"
@@ -74,9 +75,16 @@ enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_
     enum gb_step step;
     json_t *body;
 
-    if (gb_body_object(request, GB_COPY_OR_PULL_FIELDS, false, &body, err) < 0)
+    if (gb_body_object(request, GB_COPY_OR_PULL_FIELDS " " GB_SOURCE_FIELDS, false, &body, err) < 0)
         return GB_STEP_ERROR;
-    step = gb_api_pull_is_asked(body) ? gb_api_pull(request, body, response, err) : copy(request, body, response, err);
+    if (gb_api_source_is_asked(body))
+        step = gb_api_source(request, body, response, err);
+    else if (gb_json_known(body, "the body", GB_COPY_OR_PULL_FIELDS, err) < 0)
+        step = GB_STEP_ERROR;
+    else if (gb_api_pull_is_asked(body))
+        step = gb_api_pull(request, body, response, err);
+    else
+        step = copy(request, body, response, err);
     json_decref(body);
     return step;
 }

@@ -158,14 +158,6 @@ void gb_download_group_free(struct gb_download_group *group);
 
 /* --- scans: reading every byte of a buffer once, for checksums ---------------------------------------------------- */
 
-/* Which of a buffer's bytes its digests are of. */
-struct gb_scan_choice {
-    /* How many of the bytes from `at` on are treated alike, and whether the digests leave them out. NULL: all bytes. */
-    uint64_t (*run)(const void *arg, uint64_t at, bool *ret_left_out);
-    void *arg;
-    void (*free_arg)(void *arg); /* called once, in every case; NULL: not needed */
-};
-
 struct gb_scan_params {
     struct gb_name session;
     struct gb_name name;

@@ -318,4 +318,12 @@ enum gb_hash_reader_use {
     GB_HASH_READER_USES,
 };
 
+/* Which of a buffer's bytes its digests are of. */
+struct gb_scan_choice {
+    /* How many of the bytes from `at` on are treated alike, and whether the digests leave them out. NULL: all bytes. */
+    uint64_t (*run)(const void *arg, uint64_t at, bool *ret_left_out);
+    void *arg;
+    void (*free_arg)(void *arg); /* called once, in every case; NULL: not needed */
+};
+
 #endif

@@ -262,13 +262,17 @@ struct gb_multipart_expected {
     bool has_crc32c;
     uint32_t crc32c;
     struct gb_digest_set digests;
+    const void *head; /* bytes that the digests have before those of the memory */
+    size_t head_n;
+    struct gb_scan_choice choice; /* what of the memory they leave out; taken in every case */
 };
 
 /* Completes a multipart upload: commits it if all bytes have arrived. Takes check, which is evaluated besides that of
- * the beginning; it may be NULL. expected is copied and may be NULL. While digests are computed the multipart upload
- * refuses bytes with UPLOAD_BUSY and can be deleted. Result: call->buffer, created, times, multipart. Missing bytes are
- * no error: multipart.completed is false and multipart.gaps lists them. Errors, which leave the multipart upload as it
- * is: UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see gb_buffer_scan). */
+ * the beginning; it may be NULL. expected is copied and may be NULL; head is not used later. While digests are computed
+ * the multipart upload refuses bytes with UPLOAD_BUSY and can be deleted. Result: call->buffer, created, times,
+ * multipart. Missing bytes are no error: multipart.completed is false and multipart.gaps lists them. Errors, which
+ * leave the multipart upload as it is: UPLOAD_BUSY, DIGEST_MISMATCH, PRECONDITION_FAILED, SATURATED (see
+ * gb_buffer_scan). */
 void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, const char *id,
                            const struct gb_buffer_check *check, const struct gb_multipart_expected *expected,
                            struct gb_multipart_call *call);

@@ -748,10 +748,16 @@ struct inspection {
     struct gb_digest_set expected;
 };
 
+static void choice_free(const struct gb_scan_choice *choice) {
+    if (choice->free_arg)
+        choice->free_arg(choice->arg);
+}
+
 static void inspection_free(struct inspection *n) {
     if (!n)
         return;
     gb_hash_reader_done(&n->reader);
+    choice_free(&n->reader.choice);
     if (n->check.free_arg)
         n->check.free_arg(n->check.arg);
     if (n->target)
@@ -818,20 +824,24 @@ static void read_end(struct gb_hash_reader *reader, const struct gb_error *error
     gb_core_leave(core);
 }
 
-static struct inspection *inspection_new(struct gb_multipart *multipart, const struct gb_digest_set *expected,
+/* Takes the choice. */
+static struct inspection *inspection_new(struct gb_multipart *multipart, const struct gb_multipart_expected *expected,
                                          struct gb_error *err) {
     struct inspection *n = calloc(1, sizeof(*n));
+    int r;
 
     if (!n) {
+        choice_free(&expected->choice);
         gb_no_memory(err);
         return NULL;
     }
     n->multipart = gb_multipart_ref(multipart);
-    n->expected = *expected;
-    if (gb_hash_reader_init(&n->reader, multipart->core, GB_HASH_READER_WRITE, expected->given, err) == 0) {
-        n->reader.end = read_end;
+    n->expected = expected->digests;
+    r = gb_hash_reader_init(&n->reader, multipart->core, GB_HASH_READER_WRITE, expected->digests.given, err);
+    n->reader.choice = expected->choice;
+    n->reader.end = read_end;
+    if (r == 0 && gb_hash_reader_head(&n->reader, expected->head, expected->head_n, err) == 0)
         return n;
-    }
     inspection_free(n);
     return NULL;
 }
@@ -952,8 +962,10 @@ void gb_multipart_complete(struct gb_core *core, const struct gb_name *session, 
     multipart = gb_multipart_find(core, session, id, true, &err);
     r = multipart ? ask_check(multipart, check, &err) : -1;
     if (r == 0 && expected && expected->digests.given) {
-        n = inspection_new(multipart, &expected->digests, &err);
+        n = inspection_new(multipart, expected, &err);
         r = n ? 0 : -1;
+    } else if (expected) {
+        choice_free(&expected->choice);
     }
     if (r == 0)
         r = start(multipart, check, expected, n, call, &err);

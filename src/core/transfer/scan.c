@@ -148,8 +148,7 @@ int gb_hash_reader_init(struct gb_hash_reader *r, struct gb_core *core, enum gb_
     return 0;
 }
 
-/* Adds n bytes to the digests, before those of the buffer. Returns 0 or -1. */
-static int hash_reader_head(struct gb_hash_reader *r, const void *head, size_t n, struct gb_error *err) {
+int gb_hash_reader_head(struct gb_hash_reader *r, const void *head, size_t n, struct gb_error *err) {
     unsigned i;
 
     for (i = 0; i < GB_DIGEST_ALGS; i++) {
@@ -327,7 +326,7 @@ static struct scan *make(struct gb_core *core, const struct gb_scan_params *p, s
     s->reader.choice = p->choice;
     s->reader.sums = p->verify;
     s->reader.end = read_end;
-    if (r == 0 && hash_reader_head(&s->reader, p->head, p->head_n, err) == 0 && open_bytes(s, p, err) == 0)
+    if (r == 0 && gb_hash_reader_head(&s->reader, p->head, p->head_n, err) == 0 && open_bytes(s, p, err) == 0)
         return s;
     release(s);
     return NULL;

@@ -143,6 +143,8 @@ struct gb_hash_reader {
  * gb_hash_reader_done follows either way. */
 int gb_hash_reader_init(struct gb_hash_reader *reader, struct gb_core *core, enum gb_hash_reader_use use,
                         unsigned digests, struct gb_error *err);
+/* Adds n bytes to the digests, before those of the buffer. Returns 0 or -1. */
+int gb_hash_reader_head(struct gb_hash_reader *reader, const void *head, size_t n, struct gb_error *err);
 void gb_hash_reader_start(struct gb_hash_reader *reader);
 void gb_hash_reader_wake(void *reader); /* the download's wake */
 /* Makes the reading end soon, with an error. [until end has begun] */

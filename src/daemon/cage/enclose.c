@@ -117,6 +117,7 @@ static int add_sockets(struct files *files, const struct gb_daemon *daemon, stru
 /* What the options name and the daemon opens again later. */
 static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
+    size_t i;
 
     if (files_add(ret, daemon->state_dir, GB_LANDLOCK_STATE, err) != 0 ||
         (o->health_root[0] != '\0' && files_add(ret, o->health_root, GB_LANDLOCK_READ, err) != 0))
@@ -127,6 +128,9 @@ static int files_of(const struct gb_daemon *daemon, struct files *ret, struct gb
     if (files_add_reread(ret, o->fleet_ca, err) != 0 || files_add_reread(ret, o->fleet_cert, err) != 0 ||
         files_add_reread(ret, o->fleet_key, err) != 0 || files_add_reread(ret, o->pull_ca, err) != 0)
         return -1;
+    for (i = 0; i < o->files_from.count; i++)
+        if (files_add(ret, o->files_from.items[i], GB_LANDLOCK_READ, err) != 0)
+            return -1;
     if (daemon->data_dir && files_add(ret, daemon->data_dir, GB_LANDLOCK_STATE, err) != 0)
         return -1;
     if (o->audit_file[0] != '\0' && files_add_folder(ret, o->audit_file, GB_LANDLOCK_STATE, err) != 0)

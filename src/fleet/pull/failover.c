@@ -11,7 +11,7 @@
 #define FAILURES_MORE 13 /* four seconds each, so that a lease runs out meanwhile */
 
 bool gb_pull_wait(const struct gb_pull *pull, int fd) {
-    return gb_pull_poll(pull, fd, POLLIN, -1) > 0;
+    return gb_fetch_poll(&pull->fetch, fd, POLLIN, -1) > 0;
 }
 
 /* --- places ------------------------------------------------------------------------------------------------------- */
@@ -134,7 +134,7 @@ static enum gb_pull_outcome leave(struct gb_pull_conn *conn, const struct gb_pul
     if (!place && how == GB_PULL_CHANGED)
         place = same_again(pull, lost);
     if (!place)
-        return gb_pull_ends(pull) ? GB_PULL_STOPPED : GB_PULL_BROKEN;
+        return gb_fetch_ends(&pull->fetch) ? GB_PULL_STOPPED : GB_PULL_BROKEN;
     return go(conn, place, err);
 }
 

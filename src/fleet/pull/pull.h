@@ -6,7 +6,7 @@
  * is pulled from the beginning. If the source is lost, the pull fails over to a replica that the caller knows. At the
  * end the checksum of all bytes is compared with the source's, and the new bytes become visible in one step.
  *
- * A running pull has a thread, and one more for each further connection. The API and fleet/arrival start pulls. */
+ * A pull is a fetch (source/fetch.h). The API and fleet/arrival start pulls. */
 #ifndef GB_FLEET_PULL_PULL_H
 #define GB_FLEET_PULL_PULL_H
 
@@ -18,40 +18,9 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "core/core.h"
+#include "source/fetch.h"
 
-#define GB_PULLS_RUNNING 4 /* at a time, if not configured */
-#define GB_PULLS_WAITING 64
-#define GB_PULL_CONNECTIONS 4 /* of one pull, if not given */
-#define GB_PULL_CONNECTIONS_MAX 16
-#define GB_PULL_ORIGIN_SIZE 288 /* as in struct gb_http_url */
 #define GB_PULL_URL_MAX 1024
-#define GB_PULL_TAG_SIZE 128
-
-struct gb_pulls;
-
-struct gb_pulls_config {
-    struct gb_core *core;  /* borrowed until gb_pulls_close */
-    const char *ca_file;   /* of the sources' certificates; NULL or "": the system's. Copied */
-    const char *version;   /* for User-Agent; copied */
-    unsigned running_max;  /* 0: GB_PULLS_RUNNING */
-    uint64_t rate_bytes_s; /* of all pulls together; 0: no bound */
-};
-
-/* Returns 0, or -1 with INTERNAL. */
-int gb_pulls_open(const struct gb_pulls_config *config, struct gb_pulls **ret, struct gb_error *err);
-/* Ends running pulls with DRAINING and waits for their threads. Call it before the core is closed. NULL is accepted. */
-void gb_pulls_close(struct gb_pulls *pulls);
-
-struct gb_pulls_stat {
-    unsigned running;
-    unsigned waiting;
-    uint64_t done; /* this and all below since the start */
-    uint64_t failed;
-    uint64_t bytes;       /* received, including bytes that were discarded */
-    uint64_t resumed;     /* connections that were made again after a break */
-    uint64_t begun_again; /* because the source had changed */
-};
-void gb_pulls_stat(struct gb_pulls *pulls, struct gb_pulls_stat *ret);
 
 /* --- URLs --------------------------------------------------------------------------------------------------------- */
 
@@ -115,23 +84,6 @@ struct gb_pull_params {
     struct gb_buffer_params to;       /* session and name; kind, pool, device and durability where they are set */
     unsigned wait_ms;                 /* how long to wait for memory to become free */
     struct gb_buffer_check check;     /* of the destination; taken in every case */
-};
-
-struct gb_pull_numbers {
-    char tag[GB_PULL_TAG_SIZE]; /* of the source's bytes, with its quotes */
-    uint64_t generation;        /* of the source */
-    uint64_t bytes;
-    uint64_t received_bytes; /* including bytes that were discarded */
-    unsigned connections;
-    unsigned resumed;     /* connections that were made again after a break */
-    unsigned begun_again; /* because the source had changed */
-    unsigned failovers;   /* how often it continued at another node */
-    bool verified;        /* the source has a checksum, and it is that of the bytes */
-};
-
-struct gb_pull_call {
-    struct gb_buffer_call written; /* first */
-    struct gb_pull_numbers numbers;
 };
 
 /* Starts a pull. The destination gets the source's dtype, shape and labels. The call can be cancelled until the bytes

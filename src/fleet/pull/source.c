@@ -210,25 +210,10 @@ void gb_pull_conn_close(struct gb_pull_conn *conn) {
     conn->origin[0] = '\0';
 }
 
-int gb_pull_poll(const struct gb_pull *pull, int fd, short events, int ms) {
-    struct pollfd fds[3] = {
-        {.fd = pull->stop, .events = POLLIN}, {.fd = pull->halt, .events = POLLIN}, {.fd = fd, .events = events}};
-    int n;
-
-    do
-        n = poll(fds, 3, ms);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return 0;
-    if (fds[0].revents || fds[1].revents)
-        return -1;
-    return n > 0;
-}
-
 /* --- the connection ----------------------------------------------------------------------------------------------- */
 
 static bool is_to_end(void *arg) {
-    return gb_pull_ends(arg);
+    return gb_fetch_ends(&((const struct gb_pull *)arg)->fetch);
 }
 
 static enum gb_pull_outcome unreachable(const struct gb_pull_conn *conn, const char *why, struct gb_error *err) {
@@ -238,7 +223,7 @@ static enum gb_pull_outcome unreachable(const struct gb_pull_conn *conn, const c
 
 /* Connects, unless it is connected to that origin. */
 static enum gb_pull_outcome pull_conn_open(struct gb_pull_conn *conn, const char *origin, struct gb_error *err) {
-    struct gb_http_tls tls = {.ca = conn->pull->pulls->ca_file};
+    struct gb_http_tls tls = {.ca = gb_pulls_ca(conn->pull->fetch.pulls)};
 
     if (conn->open && strcmp(conn->origin, origin) == 0)
         return GB_PULL_OK;
@@ -273,7 +258,7 @@ enum gb_pull_outcome gb_pull_conn_wait(struct gb_pull_conn *conn, short events, 
     int r = 0;
 
     for (waited = 0; r == 0 && waited < ms; waited += TICK_MS) {
-        r = gb_pull_poll(conn->pull, conn->ask.fd, events, ms - waited < TICK_MS ? ms - waited : TICK_MS);
+        r = gb_fetch_poll(&conn->pull->fetch, conn->ask.fd, events, ms - waited < TICK_MS ? ms - waited : TICK_MS);
         if (r == 0 && (events & POLLIN) && has_bytes(conn))
             r = 1;
     }
@@ -365,7 +350,7 @@ static void move_up(struct gb_pull_conn *conn) {
 
 /* Whether the answer is short enough to continue: a source may send without end. */
 static enum gb_pull_outcome pull_conn_in_time(const struct gb_pull_conn *conn, uint64_t end_ns, struct gb_error *err) {
-    if (gb_pull_ends(conn->pull))
+    if (gb_fetch_ends(&conn->pull->fetch))
         return GB_PULL_STOPPED;
     return gb_clock_ns() < end_ns ? GB_PULL_OK : unreachable(conn, "its answer does not end", err);
 }
@@ -487,7 +472,7 @@ static int write_request(const struct gb_pull *pull, const struct gb_pull_ask *a
         snprintf(range, sizeof(range), "Range: bytes=%" PRIu64 "-%" PRIu64 "\r\n", ask->first, ask->last);
     return snprintf(ret, REQUEST_SIZE,
                     "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: %s\r\n%s%s%s%s%s%s%s\r\n", ask->method,
-                    place->target, strstr(place->origin, "://") + 3, pull->pulls->agent,
+                    place->target, strstr(place->origin, "://") + 3, gb_pulls_agent(pull->fetch.pulls),
                     ask->data ? "application/octet-stream" : "*/*", /* of many tensors the memory, and not their file */
                     token ? "Authorization: Bearer " : "", token ? token : "", token ? "\r\n" : "", range,
                     ask->if_match ? "If-Match: " : "", ask->if_match ? ask->if_match : "", ask->if_match ? "\r\n" : "");
@@ -629,18 +614,6 @@ enum gb_pull_outcome gb_pull_refusal(struct gb_pull_conn *conn, const struct gb_
     gb_error_set(err, is_transient(head->status) ? GB_ERR_SOURCE_UNREACHABLE : GB_ERR_SOURCE_REFUSED,
                  "the source %s answers %s with %d%s", origin, ask->method, head->status, said);
     return is_transient(head->status) ? GB_PULL_BROKEN : GB_PULL_FAILED;
-}
-
-bool gb_pull_again(const struct gb_pull *pull, struct gb_pull_patience *patience, unsigned retry_after_s) {
-    static const int delays_ms[] = {200, 500, 1000, 2000, 4000};
-    size_t last = sizeof(delays_ms) / sizeof(delays_ms[0]) - 1;
-    int ms = delays_ms[patience->failures < last ? patience->failures : last];
-
-    if (patience->failures++ >= patience->most + patience->more)
-        return false;
-    if (retry_after_s > 0 && ms < (int)(retry_after_s < 10 ? retry_after_s : 10) * 1000)
-        ms = (int)(retry_after_s < 10 ? retry_after_s : 10) * 1000;
-    return gb_pull_poll(pull, -1, 0, ms) == 0;
 }
 
 /* --- the source's record ------------------------------------------------------------------------------------------ */

@@ -1,7 +1,4 @@
-/* A pull as the files of this folder share it, and its source over HTTP: requests with their redirects, and bytes.
- *
- * Every wait of a pull also polls two descriptors. `stop` is readable once the pull is to end. `halt` is readable once
- * the attempt is to end, because one of its parts has failed. */
+/* A pull as the files of this folder share it, and its source over HTTP: requests with their redirects, and bytes. */
 #ifndef GB_FLEET_PULL_SOURCE_H
 #define GB_FLEET_PULL_SOURCE_H
 
@@ -10,14 +7,11 @@
 
 #include "curl/request.h"
 #include "fleet/pull/pull.h"
+#include "source/fetch.h"
 
 #define GB_PULL_HEAD_MAX 16384
 #define GB_PULL_LOCATION_SIZE 2048
 #define GB_PULL_TARGET_SIZE 2048
-#define GB_PULL_BEGIN_AGAIN_MAX 3
-#define GB_PULL_STALL_MS 10000  /* without a byte of a body */
-#define GB_PULL_ANSWER_MS 60000 /* without an answer: the source may read its disk first */
-#define GB_PULL_CONNECT_MS 3000
 
 /* Where the bytes come from: the source, or the node that the pull has failed over to. A place never changes while
  * parts run, so that they read it without a lock. */
@@ -26,15 +20,6 @@ struct gb_pull_place {
     char origin[GB_PULL_ORIGIN_SIZE];
     struct gb_pull_ticket ticket;
     char tag[GB_PULL_TAG_SIZE]; /* of the bytes there */
-};
-
-/* How a step ended. */
-enum gb_pull_outcome {
-    GB_PULL_OK,
-    GB_PULL_BROKEN,  /* may be tried again */
-    GB_PULL_CHANGED, /* the source has other bytes now */
-    GB_PULL_FAILED,
-    GB_PULL_STOPPED
 };
 
 /* The head of an answer of HTTP/1.1, as a client reads it. */
@@ -85,10 +70,6 @@ enum gb_pull_outcome gb_pull_conn_wait(struct gb_pull_conn *conn, short events, 
 /* Sets how many bytes wake: many at once, but never more than remain. */
 void gb_pull_conn_mark(struct gb_pull_conn *conn, uint64_t remaining);
 
-/* Waits for a descriptor (-1: for time only), at most ms (-1: without limit). 1: ready; 0: timed out; -1: the pull or
- * the attempt is to end. */
-int gb_pull_poll(const struct gb_pull *pull, int fd, short events, int ms);
-
 struct gb_pull_ask {
     const struct gb_pull_place *place;
     const char *method;
@@ -106,16 +87,6 @@ enum gb_pull_outcome gb_pull_request(struct gb_pull_conn *conn, const struct gb_
 /* The outcome of an unexpected answer: BROKEN, CHANGED or FAILED, with the source's own words in err. */
 enum gb_pull_outcome gb_pull_refusal(struct gb_pull_conn *conn, const struct gb_pull_ask *ask,
                                      const struct gb_pull_head *head, struct gb_error *err);
-
-/* Counts failures in a row. */
-struct gb_pull_patience {
-    unsigned failures;
-    unsigned most;
-    unsigned more; /* further failures, while another node may still be found */
-};
-/* Waits before the next attempt, longer if the source asks for that. False: too many failures, or the pull is to
- * end. */
-bool gb_pull_again(const struct gb_pull *pull, struct gb_pull_patience *patience, unsigned retry_after_s);
 
 struct gb_pull_source {
     char tag[GB_PULL_TAG_SIZE];
@@ -143,55 +114,18 @@ int gb_pull_record_read(const char *text, size_t n, struct gb_pull_source *ret, 
 bool gb_pull_may_fail_over(const struct gb_pull *pull);
 
 struct gb_pull {
-    struct gb_pull *next; /* in its list of pulls */
-    struct gb_pulls *pulls;
-    atomic_uint refs;
-    pthread_t thread;
-    struct gb_pull_call *call;
+    struct gb_fetch fetch; /* first */
     struct gb_pull_params params;
     char *token;
     char *if_match;
     char **permitted;
-    int stop;
-    int halt;
-    atomic_bool stopped;
-    atomic_bool halted;
     struct gb_pull_place first;
     struct gb_pull_place *_Atomic place; /* the present one */
     atomic_bool failing_over;            /* a part is failing over */
 
-    /* The lock of pulls: */
-    enum { GB_PULL_WAITS, GB_PULL_RUNS, GB_PULL_COMMITS, GB_PULL_ENDED } state;
-    enum gb_code why; /* why it was stopped: CANCELLED or DRAINING */
-
     /* The pull's thread: */
     struct gb_pull_conn conn;
     struct gb_pull_source source;
-    char multipart[GB_MULTIPART_ID_SIZE];
-    struct gb_pull_numbers numbers;
-};
-
-/* The pull or the attempt is to end. */
-static inline bool gb_pull_ends(const struct gb_pull *pull) {
-    return atomic_load(&pull->stopped) || atomic_load(&pull->halted);
-}
-
-struct gb_pulls {
-    struct gb_core *core;
-    char *ca_file;
-    char *agent;
-    unsigned running_max;
-    uint64_t rate;
-
-    pthread_mutex_t lock;
-    pthread_cond_t idle;
-    bool closing;
-    struct gb_pull *queue;
-    struct gb_pull *runs;
-    struct gb_pull *ended; /* their threads are to be joined */
-    struct gb_pulls_stat stat;
-    uint64_t free_at_ns; /* when the next byte may come */
-    _Atomic uint64_t received;
 };
 
 /* --- failing over ------------------------------------------------------------------------------------------------- */
