@@ -264,7 +264,7 @@ struct gb_multipart_expected {
     struct gb_digest_set digests;
     const void *head; /* bytes that the digests have before those of the memory */
     size_t head_n;
-    struct gb_scan_choice choice; /* what of the memory they leave out; taken in every case */
+    struct gb_scan_choice choice; /* what of the memory they leave out: its gaps do that too; taken in every case */
 };
 
 /* Completes a multipart upload: commits it if all bytes have arrived. Takes check, which is evaluated besides that of

@@ -860,7 +860,10 @@ static int open_memory(struct inspection *n, struct gb_error *err) {
     d->direct = d->direct || u->attached;
     n->reader.download = d;
     n->reader.left = u->plan.bytes;
-    n->reader.choice = (struct gb_scan_choice){n->multipart->gaps.run, n->multipart->gaps.arg, NULL};
+    if (n->multipart->gaps.run) {
+        choice_free(&n->reader.choice);
+        n->reader.choice = (struct gb_scan_choice){n->multipart->gaps.run, n->multipart->gaps.arg, NULL};
+    }
     return gb_download_start(d, 0, u->plan.bytes, err);
 }
 
