@@ -1,5 +1,6 @@
 /* Uploads in several requests that are completed with a digest: what is read, and what happens meanwhile. */
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ struct fix {
     struct core_fixture f;
     struct gb_core *core;
     struct gb_error err;
+    struct gb_name session;
     char data[BYTES];
     char old[BYTES];
     char id[GB_MULTIPART_ID_SIZE];
@@ -35,6 +37,7 @@ static struct fix *fix_open(int place) {
 
     core_fixture_init(&x->f, places[place].spec);
     x->core = x->f.core;
+    x->session = core_name("default");
     x->err = GB_ERROR_INIT;
     core_bytes(11, x->data, BYTES);
     core_put(x->core, &p, 12, x->old);
@@ -171,10 +174,73 @@ START_TEST(readers_in_the_way) {
 }
 END_TEST
 
+/* Every third stretch of 1000 bytes is left out. */
+static uint64_t run_of(const void *arg, uint64_t at, bool *ret_left_out) {
+    (void)arg;
+    *ret_left_out = at / 1000 % 3 == 1;
+    return 1000 - at % 1000;
+}
+
+static void choice_freed(void *arg) {
+    atomic_fetch_add((atomic_uint *)arg, 1);
+}
+
+static bool is_freed(void *arg) {
+    return atomic_load((atomic_uint *)arg) == 1;
+}
+
+/* The reading gives it back at its end, which may be after that of the call. */
+static void until_freed(atomic_uint *freed) {
+    core_until(is_freed, freed, "the choice is free");
+    atomic_store(freed, 0);
+}
+
+/* The digest of a file that is not in memory as it is: a header comes before, and parts of the memory are not its. */
+START_TEST(of_a_file) {
+    static const char head[] = "a header";
+    struct fix *x = fix_open(_i);
+    struct gb_multipart_expected expected;
+    char *file = malloc(sizeof(head) + BYTES);
+    size_t n = sizeof(head);
+    atomic_uint freed = 0;
+    size_t at;
+
+    memcpy(file, head, sizeof(head));
+    for (at = 0; at < BYTES; at++)
+        if (at / 1000 % 3 != 1)
+            file[n++] = x->data[at];
+    send(x);
+    file[n - 1] ^= 1;
+    intake_digest(file, n, &expected);
+    expected.head = head;
+    expected.head_n = sizeof(head);
+    expected.choice = (struct gb_scan_choice){run_of, &freed, choice_freed};
+    gb_assert_fails(core_do(&x->err, multipart, gb_multipart_complete, x->core, &x->session, x->id, NULL, &expected),
+                    x->err, GB_ERR_DIGEST_MISMATCH);
+    until_freed(&freed);
+    file[n - 1] ^= 1;
+    intake_digest(file, n, &expected);
+    expected.head = head;
+    expected.head_n = sizeof(head);
+    expected.choice = (struct gb_scan_choice){run_of, &freed, choice_freed};
+    gb_assert_ok(core_do(&x->err, multipart, gb_multipart_complete, x->core, &x->session, x->id, NULL, &expected),
+                 x->err);
+    until_freed(&freed);
+    /* Without a digest nothing is read, and what was given is freed all the same. */
+    expected.digests.given = 0;
+    gb_assert_fails(core_do(&x->err, multipart, gb_multipart_complete, x->core, &x->session, x->id, NULL, &expected),
+                    x->err, GB_ERR_UPLOAD_COMPLETED);
+    until_freed(&freed);
+    free(file);
+    fix_done(x);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core: uploads completed with a digest");
 
     gb_test_add_loop(suite, "wrong", a_wrong_one, 60, PLACES);
+    gb_test_add_loop(suite, "of a file", of_a_file, 60, PLACES);
     gb_test_add_loop(suite, "meanwhile", meanwhile, 60, 4);
     gb_test_add_loop(suite, "readers", readers_in_the_way, 60, PLACES);
     return gb_test_run(suite);
