@@ -1,4 +1,4 @@
-/* Copies of files when the device refuses at any operation, when it dies and when malloc fails: they are refused, nothing
+/* Copies of files when the device refuses at any operation, when it dies and when malloc fails: they are refused, none
  * leaks, and they can be done again. Those of URLs, and what is wrong with a source, are in tests/e2e. */
 #include <stdatomic.h>
 #include <stdio.h>
