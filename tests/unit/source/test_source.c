@@ -1,5 +1,5 @@
-/* Copies of files when the device refuses at any operation, when it dies and when malloc fails: they are refused, nothing
- * leaks, and they can be done again. Those of URLs, and what is wrong with a source, are in tests/e2e. */
+/* Copies of files when the device refuses at any operation, when it dies and when malloc fails: they are refused,
+ * nothing leaks, and they can be done again. Those of URLs, and what is wrong with a source, are in tests/e2e. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
