@@ -20,7 +20,9 @@
 #define HOPS_MAX 5
 #define CONNECT_MS 10000
 #define TURN_MS 1000
-#define SAID_MAX 4096 /* bytes of a refusal that are read */
+#define AHEAD_FIRST (16u << 10)
+#define AHEAD_MAX (1u << 20) /* twice what libcurl receives in one go */
+#define SAID_MAX 4096        /* bytes of a refusal that are read */
 #define SAID_SIZE 200
 
 struct url {
@@ -176,28 +178,40 @@ static bool on_header(void *arg, const char *line, size_t n) {
     return true;
 }
 
-/* Keeps one piece; the next has to wait until that was read. */
-static bool on_write(void *arg, const char *data, size_t n) {
-    struct url_conn *c = arg;
+/* Room for n more bytes ahead. */
+static bool make_room(struct url_conn *c, size_t n) {
+    size_t room = c->ahead_room > 0 ? c->ahead_room : AHEAD_FIRST;
     char *bigger;
 
+    while (room < c->ahead_n + n)
+        room *= 2;
+    if (room == c->ahead_room)
+        return true;
+    bigger = realloc(c->ahead, room);
+    if (!bigger)
+        return false;
+    c->ahead = bigger;
+    c->ahead_room = room;
+    return true;
+}
+
+/* Keeps what libcurl has received in one go, which it gives in small pieces; at a pause it copies all that is left. */
+static bool on_write(void *arg, const char *data, size_t n) {
+    struct url_conn *c = arg;
+
     c->heard_ns = gb_clock_ns();
-    if (c->ahead_n > c->ahead_at) {
+    if (c->ahead_at == c->ahead_n)
+        c->ahead_at = c->ahead_n = 0;
+    if (c->ahead_n > 0 && c->ahead_n + n > AHEAD_MAX) {
         c->ask.pauses = true;
         return true;
     }
-    if (n > c->ahead_room) {
-        bigger = realloc(c->ahead, n);
-        if (!bigger) {
-            c->no_memory = true;
-            return false;
-        }
-        c->ahead = bigger;
-        c->ahead_room = n;
+    if (!make_room(c, n)) {
+        c->no_memory = true;
+        return false;
     }
-    memcpy(c->ahead, data, n);
-    c->ahead_n = n;
-    c->ahead_at = 0;
+    memcpy(c->ahead + c->ahead_n, data, n);
+    c->ahead_n += n;
     return true;
 }
 
