@@ -209,6 +209,9 @@ bool gb_cli_pause(struct gb_cli *cli, double seconds);
 /* The token that a file has in its first line, malloc'd. NULL with the reason. */
 char *gb_cli_read_token(const char *path, const char **ret_why);
 
+/* All of a file, and a NUL behind it; %h in the path stands for the host. The caller's. NULL with errno. */
+char *gb_cli_read_file(const struct gb_cli *cli, const char *path, size_t *ret_bytes);
+
 /* Makes a client: url and socket NULL for those of the options. */
 int gb_cli_open(struct gb_cli *cli, const char *url, const char *socket, gpubuf_client **ret);
 

@@ -645,7 +645,7 @@ static char *read_all(FILE *file, size_t *ret_bytes) {
     return text;
 }
 
-static char *read_file(const struct gb_cli *cli, const char *given, size_t *ret_bytes) {
+char *gb_cli_read_file(const struct gb_cli *cli, const char *given, size_t *ret_bytes) {
     char *path = gb_cli_host_path(cli, given);
     FILE *file = path ? fopen(path, "re") : NULL;
     char *text = file ? read_all(file, ret_bytes) : NULL;
@@ -690,7 +690,7 @@ static int read_body(struct gb_cli *cli, const char *given, char **ret, size_t *
     if (strcmp(given, "-") == 0)
         *ret = read_all(stdin, ret_bytes);
     else if (given[0] == '@')
-        *ret = read_file(cli, given + 1, ret_bytes);
+        *ret = gb_cli_read_file(cli, given + 1, ret_bytes);
     else if ((*ret = strdup(given)))
         *ret_bytes = strlen(given);
     if (!*ret)

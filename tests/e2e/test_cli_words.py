@@ -31,7 +31,7 @@ def test_help_on_a_word_of_a_command():
     ("put x.safetensors -c 2", "connections"), ("put x y --prefix p", "prefix"),
     ("get x* all.safetensors --slice 0", "slice"), ("get x x.safetensors --npy", "npy"), ("get x f --raw --npy", "npy"),
     ("cp a b --kind pinned", "kind"), ("cp a b --source-token-file f", "source-token-file"),
-    ("cp ./f a --bytes 3", "bytes"), ("cp a ./f --from-offset 3", "from-offset"), ("cp http://h/x a --raw", "raw"),
+    ("cp ./f a --bytes 3", "bytes"), ("cp a ./f --from-offset 3", "from-offset"), ("cp http://h/x a --npy", "npy"),
     ("info --attributes", "attributes"), ("storage --rate 1M", "rate"), ("ls --parallel 3", "parallel")])
 def test_an_option_without_effect_is_refused(line, option):
     assert f"--{option} has no effect here: " in cli(*line.split()).expect(USAGE).err

@@ -1,4 +1,4 @@
-/* Transfers between files and buffers, with progress. */
+/* Transfers between files and buffers, with progress, and copies that the daemon brings (sources.c). */
 #ifndef GB_CLI_FILES_H
 #define GB_CLI_FILES_H
 
@@ -19,6 +19,14 @@ void gb_cli_warn_no_archive(const struct gb_cli *cli, int fd, const char *path);
 
 /* get CHECKPOINT DIR, put DIR: copies the folder of a checkpoint. The exit status. */
 int gb_cli_copy_folder(struct gb_cli *cli, int argc, char **argv);
+
+/* Whether it is http[s]://..., or daemon:PATH, a file of the daemon's machine. */
+bool gb_cli_is_source(const char *text);
+bool gb_cli_is_url(const char *text);
+/* Has the daemon copy it into the buffer. The exit status. */
+int gb_cli_copy_source(struct gb_cli *cli, const char *source, const char *target);
+/* --if-match, as that member. 0, or -1 with cli->error. */
+int gb_cli_put_tag(struct gb_cli *cli, json_t *into, const char *key);
 
 bool gb_cli_ends_in(const char *text, const char *end);
 bool gb_cli_is_folder(const char *path);

@@ -1,4 +1,4 @@
-/* get and cp: from buffers into files (files.c), into each other, and from other daemons. */
+/* get and cp: from buffers into files (files.c), and into each other. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -269,145 +269,6 @@ int gb_cli_run_get(struct gb_cli *cli, int argc, char **argv) {
     return get_file(cli, argv[0], argc > 1 ? argv[1] : NULL);
 }
 
-/* --- cp from a URL: the request ----------------------------------------------------------------------------------- */
-
-static int put_token(struct gb_cli *cli, json_t *from) {
-    const char *path = cli->options.source_token_file;
-    const char *given = getenv("GPUBUF_SOURCE_TOKEN");
-    char *token = NULL;
-    const char *why;
-
-    if (path) {
-        given = token = gb_cli_read_token(path, &why);
-        if (!token)
-            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--source-token-file %s: %s", path, why);
-    }
-    if (given && given[0] != '\0')
-        json_object_set_new(from, "token", json_string(given));
-    free(token);
-    return 0;
-}
-
-static int put_options(struct gb_cli *cli, json_t *body) {
-    static const struct {
-        enum gb_cli_option_id id;
-        const char *name;
-    } refused[] = {{GB_CLI_ID_offset, "offset"},
-                   {GB_CLI_ID_from_offset, "from-offset"},
-                   {GB_CLI_ID_bytes, "bytes"},
-                   {GB_CLI_ID_in_place, "in-place"}};
-    const struct gb_cli_options *o = &cli->options;
-    size_t i;
-
-    for (i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        if (o->given[refused[i].id])
-            return gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "--%s does not go with a URL: all of the source is copied",
-                                refused[i].name);
-    return gb_cli_settings(cli, body);
-}
-
-static json_t *body_of(struct gb_cli *cli, const char *url) {
-    json_t *from = json_pack("{s:s}", "url", url);
-    json_t *body = json_pack("{s:O}", "from", from);
-    int r = from && body ? 0 : gb_cli_error(cli, GPUBUF_BAD_ARGUMENT, "the URL is not UTF-8");
-
-    if (r == 0 && cli->options.given[GB_CLI_ID_connections])
-        json_object_set_new(from, "parts", json_integer((json_int_t)cli->options.connections));
-    if (r == 0 && (put_token(cli, from) < 0 || put_options(cli, body) < 0))
-        r = -1;
-    json_decref(from);
-    if (r == 0)
-        return body;
-    json_decref(body);
-    return NULL;
-}
-
-/* --- waiting ------------------------------------------------------------------------------------------------------ */
-
-/* A pull is a multipart upload of its buffer. */
-static void show_progress(struct gb_cli *cli, struct gb_cli_progress *progress, const struct gb_cli_name *to) {
-    char target[GB_CLI_PATH];
-    json_t *uploads;
-    json_t *upload;
-    size_t i;
-
-    if (gb_cli_target(cli, target, "/v1/sessions/{}/uploads", to->session) < 0)
-        return;
-    uploads = gb_cli_items(cli, target);
-    json_array_foreach(uploads, i, upload) {
-        if (strcmp(gb_cli_text(upload, "buffer"), to->name) == 0 && strcmp(gb_cli_text(upload, "state"), "open") == 0)
-            gb_cli_progress_move(progress, (uint64_t)gb_cli_number(upload, "received_bytes"),
-                                 (uint64_t)gb_cli_number(upload, "bytes"));
-    }
-    json_decref(uploads);
-}
-
-static bool goes_on(const json_t *operation) {
-    const char *state = json_string_value(json_object_get(operation, "state"));
-
-    return state && (strcmp(state, "queued") == 0 || strcmp(state, "running") == 0);
-}
-
-/* Until the operation has ended, or cannot be asked for: what waits then says so. */
-static void watch(struct gb_cli *cli, const char *id, const struct gb_cli_name *to) {
-    struct gb_cli_progress progress;
-    char target[GB_CLI_PATH];
-    json_t *operation = NULL;
-    uint64_t bytes;
-    bool on = true;
-    bool done;
-
-    if (!gb_cli_draws(cli) || gb_cli_target(cli, target, "/v1/operations/{}", id) < 0)
-        return;
-    gb_cli_progress_begin(&progress, stderr, true, to->name);
-    while (on) {
-        show_progress(cli, &progress, to);
-        operation = gb_cli_request_with(cli, "GET", target, "Prefer: wait=1", NULL);
-        on = goes_on(operation);
-        if (on)
-            json_decref(operation);
-    }
-    bytes = (uint64_t)(operation ? gb_cli_number(operation, "result.pulled.bytes") : 0);
-    done = operation && strcmp(gb_cli_text(operation, "state"), "done") == 0;
-    if (done)
-        gb_cli_progress_move(&progress, bytes, bytes);
-    gb_cli_progress_end(&progress, done);
-    json_decref(operation);
-}
-
-/* --- the command -------------------------------------------------------------------------------------------------- */
-
-/* Whether text is meant as the URL of a buffer of another daemon. */
-static bool is_url(const char *text) {
-    return strncmp(text, "http://", 7) == 0 || strncmp(text, "https://", 8) == 0;
-}
-
-/* Has the daemon copy it. The exit status. */
-static int pull(struct gb_cli *cli, const char *url, const char *target) {
-    char path[GB_CLI_PATH];
-    struct gb_cli_name to;
-    json_t *result;
-    json_t *answer;
-    json_t *body;
-
-    if (gb_cli_one_name(cli, target, &to) < 0 ||
-        gb_cli_target(cli, path, "/v1/sessions/{}/buffers/{}/copy", to.session, to.name) < 0)
-        return gb_cli_failed(cli);
-    body = body_of(cli, url);
-    if (!body)
-        return gb_cli_failed(cli);
-    answer = gb_cli_request_with(cli, "POST", path, "Prefer: respond-async", body);
-    if (!answer)
-        return gb_cli_failed(cli);
-    if (gpubuf_answer_of(cli->client)->status == 202) {
-        watch(cli, gb_cli_text(answer, "id"), &to);
-        result = gb_cli_result(cli, gb_cli_text(answer, "id"));
-        json_decref(answer);
-        answer = result;
-    }
-    return !answer ? gb_cli_failed(cli) : gb_cli_show_buffer(cli, answer);
-}
-
 /* --- cp ----------------------------------------------------------------------------------------------------------- */
 
 /* Who wrote x.npy where a buffer is meant may have meant the file of that name. */
@@ -426,9 +287,15 @@ static int copy_buffer(struct gb_cli *cli, const char *source, const char *targe
     char path[GB_CLI_PATH];
     struct gb_cli_name from;
     json_t *copied = NULL;
+    json_t *body;
 
-    if (gb_cli_one_name(cli, source, &from) == 0 && gb_cli_buffer_target(cli, target, "/copy", path) == 0)
-        copied = gb_cli_post(cli, path, json_pack("{s:s++}", "from", from.session, "/", from.name));
+    if (gb_cli_one_name(cli, source, &from) == 0 && gb_cli_buffer_target(cli, target, "/copy", path) == 0) {
+        body = json_pack("{s:s++}", "from", from.session, "/", from.name);
+        if (gb_cli_put_tag(cli, body, "from_if_match") == 0)
+            copied = gb_cli_post(cli, path, body);
+        else
+            json_decref(body);
+    }
     if (!copied) {
         int status = gb_cli_failed(cli);
 
@@ -440,19 +307,18 @@ static int copy_buffer(struct gb_cli *cli, const char *source, const char *targe
 }
 
 /* Options that would be ignored: what is copied says which. */
-static int check_idle_cp(const struct gb_cli *cli, bool from_file, bool to_file, bool from_url) {
-    const char *ignored = "dtype shape raw npy kind pool device connections source-token-file";
+static int check_idle_cp(const struct gb_cli *cli, bool from_file, bool to_file) {
+    const char *ignored =
+        "dtype shape raw npy kind pool device connections source-token-file header digest labels durability";
     const char *why = "the copy of a buffer is as its source is; it is for files and other daemons";
 
     if (from_file) {
-        ignored = "npy from-offset bytes source-token-file";
+        ignored = "npy from-offset bytes source-token-file header digest if-match";
         why = "all of a file is uploaded, to --offset of the buffer";
     } else if (to_file) {
-        ignored = "dtype shape kind pool device in-place from-offset source-token-file";
+        ignored = "dtype shape kind pool device in-place from-offset source-token-file header digest if-match labels "
+                  "durability";
         why = "a download reads --bytes from --offset of the buffer on";
-    } else if (from_url) {
-        ignored = "dtype shape raw npy";
-        why = "a buffer of another daemon comes as it is there";
     }
     return gb_cli_options_idle(&cli->options, ignored, why);
 }
@@ -462,16 +328,19 @@ int gb_cli_run_cp(struct gb_cli *cli, int argc, char **argv) {
     bool to_file = gb_cli_is_file(argv[1]);
 
     (void)argc;
-    if (is_url(argv[1]))
-        return gb_cli_refused(cli, GB_CLI_USAGE,
-                              "TARGET is a buffer of the daemon that is asked, and a URL can be SOURCE alone: --url "
-                              "says which daemon");
-    if (is_url(argv[0]) && to_file)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "a URL is copied into a buffer; gpubuf --url URL get brings a file");
-    if (!(from_file && to_file) && check_idle_cp(cli, from_file, to_file, is_url(argv[0])) < 0)
+    if (gb_cli_is_source(argv[1]))
+        return gb_cli_refused(
+            cli, GB_CLI_USAGE,
+            "TARGET is a buffer of the daemon that is asked, and a URL or daemon:PATH can be SOURCE alone: "
+            "--url says which daemon");
+    if (gb_cli_is_source(argv[0]) && to_file)
+        return gb_cli_refused(
+            cli, GB_CLI_USAGE,
+            "a URL or a file of the daemon is copied into a buffer; gpubuf --url URL get brings a file");
+    if (gb_cli_is_source(argv[0]))
+        return gb_cli_copy_source(cli, argv[0], argv[1]);
+    if (!(from_file && to_file) && check_idle_cp(cli, from_file, to_file) < 0)
         return GB_CLI_USAGE;
-    if (is_url(argv[0]))
-        return pull(cli, argv[0], argv[1]);
     if (from_file && to_file)
         return gb_cli_refused(cli, GB_CLI_USAGE, "cp copies from or to a buffer; for two files there is cp(1)");
     if (from_file)
