@@ -56,7 +56,7 @@ def test_every_route_has_a_method(monkeypatch):
     calls = [
         (c.put, "B", a), (c.get, "B"), (c.tensors_put, {"B": a}), (c.tensors_get,), (c.create, "B"), (c.info, "B"),
         (c.last_transfer, "B"), (c.list_tensors, "B"), (c.list,), (c.update, "B"), (c.delete, "B"),
-        (c.copy, "A", "B"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"),
+        (c.copy, "A", "B"), (c.pull, "B", "http://h/x"), (c.fill, "B", 0), (c.sync, "B"), (c.reserve, "B", 9, "host"),
         (c.release, "B", "all"), (c.seal, "B"), (c.store, "B"),
         (c.load, "B"), (c.evict, "B"), (c.storage,), (c.scrub,), (c.verify, "B"), (c.map, "B"),
         (c.adopt, "B", c.shared_array((4,))), (c.export, "B"), (c.batch, []), (c.feed,), (c.stats,), (c.audit,),

@@ -107,7 +107,7 @@ class AsyncClient:
                                           _awaited(Client.update), _awaited(Client.delete))
     copy, fill, sync, seal, verify = (_awaited(Client.copy), _awaited(Client.fill), _awaited(Client.sync),
                                       _awaited(Client.seal), _awaited(Client.verify))
-    release = _awaited(Client.release)
+    release, pull = _awaited(Client.release), _awaited(Client.pull)
     store, load, evict, map = (_awaited(Client.store), _awaited(Client.load), _awaited(Client.evict),
                                _awaited(Client.map))
     tensors, load_into = _awaited(Client.tensors), _awaited(Client.load_into)

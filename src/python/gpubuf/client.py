@@ -485,6 +485,32 @@ class Client(Names):
         body["from"] = {"url": source, **given(token=token, if_match=source_if_match, parts=connections, digest=digest)}
         return self._write(name, "copy", body, if_match, wait, PULL_S)
 
+    def pull(self, name: str, url: Optional[str] = None, *, file: Optional[str] = None,
+             headers: Optional[Mapping[str, str]] = None, format: Optional[str] = None, dtype: Optional[Dtype] = None,
+             shape: Optional[Shape] = None, pack: bool = False, source_if_match: Optional[str] = None,
+             connections: Optional[int] = None, digest: Optional[Mapping[str, str]] = None, kind: Optional[str] = None,
+             pool: Optional[str] = None, device: Union[int, str, None] = None, durability: Optional[str] = None,
+             labels: Optional[Mapping[str, str]] = None, stream: Optional[str] = None, wait: Optional[float] = None,
+             if_match: Optional[str] = None) -> Buffer:
+        """Has the daemon bring a buffer's bytes itself: from a URL of any server over HTTP that it may copy from, or
+        from a file of its machine, below its ``--files-from``. ``copy`` takes the URL of another daemon's buffer.
+
+        Args:
+            headers: of the requests to the URL's own host, such as ``{"Authorization": "Bearer ..."}``.
+            format: ``auto``, ``raw``, ``npy`` or ``safetensors``. auto (the default) looks at the bytes and the name; a
+                safetensors file of several tensors becomes a table, with pack also one of a single tensor.
+            dtype, shape: of raw bytes.
+            source_if_match: the entity tag that the source must have, as a result's ``pulled`` has it.
+            connections: how many at a time, 1 to 16; of a file: threads.
+            digest: of the file, ``{"sha-256": base64}``."""
+        if (url is None) == (file is None):
+            raise BadArgument("pull takes url, or file")
+        body = given(from_url=url, from_file=file, headers=headers, format=format, dtype=given_name(dtype),
+                     shape=None if shape is None else shape_list(shape), pack=True if pack else None,
+                     if_match=source_if_match, parts=connections, digest=digest, kind=kind, pool=pool, device=device,
+                     durability=durability, labels=labels, stream=stream)
+        return self._write(name, "copy", body, if_match, wait, PULL_S)
+
     def fill(self, name: str, pattern: Union[int, str, float, complex, Any], width: Optional[int] = None, *,
              offset: Optional[int] = None, bytes: Optional[int] = None, stream: Optional[str] = None,
              in_place: bool = False, side: Optional[str] = None, wait: Optional[float] = None,

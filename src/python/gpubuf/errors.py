@@ -29,7 +29,7 @@ __all__ = [
     "OwnerUnknown", "DirectoryUnavailable", "NodeUnreachable", "NoNodeFits", "TicketInvalid", "NodeNotFound",
     "NodeAlive", "NotHere", "OwnerUncertain", "Superseded", "SourceUnreachable", "SourceRefused", "SourceChanged",
     "SourceNotPermitted", "SessionMoving", "SocketLost", "CopiesRemain", "TenantNotFound", "TenantQuotaExceeded",
-    "DependencyFailed", "TensorNotFound",
+    "DependencyFailed", "TensorNotFound", "SourceNotFound",
 ]
 
 _by_code: Dict[str, Type["Error"]] = {}
@@ -323,6 +323,8 @@ class SourceRefused(ServerError, code="source_refused", status=502):
     """The source of the copy does not give the bytes"""
 class SourceChanged(Conflict, code="source_changed", status=409, retryable=True):
     """The source of the copy has changed"""
+class SourceNotFound(NotFound, code="source_not_found", status=404):
+    """No folder of the daemon's --files-from has the file"""
 class SourceNotPermitted(AccessDenied, code="source_not_permitted", status=403):
     """The daemon may not copy from there"""
 class SessionMoving(Unavailable, code="session_moving", status=503, retryable=True):

@@ -445,8 +445,8 @@ class Device(TypedDict):
 
 
 class Operation(TypedDict):
-    """An asynchronous operation. state: queued, running, done, failed or cancelled. result and problem: not of a
-    list."""
+    """An asynchronous operation. state: queued, running, done, failed or cancelled. result and problem: not of a list.
+    progress, not of a list: ``bytes`` and ``total_bytes`` of a copy from outside that runs."""
 
     id: str
     kind: str
@@ -459,6 +459,7 @@ class Operation(TypedDict):
     ended_at: Optional[str]
     expires_at: Optional[str]
     status: Optional[int]
+    progress: NotRequired[Optional[Dict[str, Any]]]
     result: NotRequired[Optional[Dict[str, Any]]]
     problem: NotRequired[Optional[Dict[str, Any]]]
 
