@@ -15,7 +15,8 @@ OF_MEMORY = {"test_" + name for name in """
     adopt adopt_gpu batch big broken cli_data cli_map cli_models copy devices durable_oracle encodings export fault
     hold host_tier integrity kinds links machine mirror order order_programs pool_edge poolless pools pools_current
     pull python_cuda python_gpu python_map python_shared python_tensors python_tensors_gpu ranges repeat resumable
-    room safetensors selftest share share_gpu share_pool slice_faults slice_writes slices statements streams tables
+    room safetensors selftest share share_gpu share_pool slice_faults slice_writes slices
+    sources sources_file sources_lies statements streams tables
     tensors tensors_back transfer upload_digest uploads""".split()}
 
 # The files that show no route, command, option or error that no other file shows, and take long: kills and cuts at
