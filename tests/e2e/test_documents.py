@@ -37,6 +37,7 @@ COMMANDS = {
     "doc/packages.md": (0, 0, 6),
     "doc/python.md": (3, 3, 4),
     "doc/sharing.md": (20, 8, 1),
+    "doc/sources.md": (9, 7, 0),
     "doc/tls.md": (4, 4, 4),
     "doc/troubleshooting.md": (10, 6, 0),
     "doc/tutorial.md": (40, 40, 0),
