@@ -323,8 +323,6 @@ class SourceRefused(ServerError, code="source_refused", status=502):
     """The source of the copy does not give the bytes"""
 class SourceChanged(Conflict, code="source_changed", status=409, retryable=True):
     """The source of the copy has changed"""
-class SourceNotFound(NotFound, code="source_not_found", status=404):
-    """No folder of the daemon's --files-from has the file"""
 class SourceNotPermitted(AccessDenied, code="source_not_permitted", status=403):
     """The daemon may not copy from there"""
 class SessionMoving(Unavailable, code="session_moving", status=503, retryable=True):
@@ -337,3 +335,4 @@ class SocketLost(Unavailable, code="socket_lost", status=503, retryable=True):
     """Clients cannot reach a socket of the daemon"""
 class DependencyFailed(Conflict, code="dependency_failed", status=409): """An earlier request on the stream failed"""
 class TensorNotFound(NotFound, KeyError, code="tensor_not_found", status=404): """No such tensor"""
+class SourceNotFound(NotFound, code="source_not_found", status=404): """No such file to copy from"""
