@@ -377,7 +377,7 @@ def test_the_order_of_a_stream(s):
     """Writes of different tensors follow each other, and a tensor is looked for in the table that the stream brings."""
     prepare(s)
     s.put("m", GOOD)
-    hold(s, ms=3000)
+    hold(s, ms=6000)
     first = left(s, "PUT", "buffers/m/data?tensor=b&stream=a", b"1234567")
     second = left(s, "PATCH", "buffers/m/data?tensor=b&offset=2&stream=a", b"xyz")
     third = left(s, "PUT", "buffers/m/data?tensor=scalar&stream=a", bytes(8))
