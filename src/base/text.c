@@ -452,3 +452,25 @@ int gb_word_parse(const char *what, const char *const *names, size_t count, cons
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the %s \"%s\" is not permitted; permitted are %s", what,
                         gb_word_quote(word, len, quoted), list);
 }
+
+char **gb_texts_copy(const char *const *texts, size_t count) {
+    char **copy = calloc(count + 1, sizeof(*copy));
+    size_t i;
+
+    for (i = 0; copy && i < count; i++) {
+        copy[i] = strdup(texts[i]);
+        if (!copy[i]) {
+            gb_texts_free(copy);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+void gb_texts_free(char **texts) {
+    size_t i;
+
+    for (i = 0; texts && texts[i]; i++)
+        free(texts[i]);
+    free(texts);
+}

@@ -145,6 +145,10 @@ void gb_put_help(FILE *out, const char *left, const char *right, int column, int
 int gb_word_parse(const char *what, const char *const *names, size_t count, const char *word, size_t len,
                   size_t *ret_index, struct gb_error *err);
 
+/* Copies texts[0..count). Returns a list that ends with NULL, which gb_texts_free frees; NULL: memory is exhausted. */
+char **gb_texts_copy(const char *const *texts, size_t count);
+void gb_texts_free(char **texts); /* NULL is accepted */
+
 /* The word as it may stand in an error's detail: cut to fit, with '?' for every byte that is not printable ASCII.
  * Returns out. */
 #define GB_WORD_QUOTE_SIZE 40

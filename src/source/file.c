@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/container.h"
+#include "base/text.h"
 #include "source/source.h"
 #include "source/way.h"
 
@@ -115,13 +115,6 @@ static enum gb_pull_outcome compare(const struct file *f, const struct stat *is,
     return strcmp(tag, f->way.tag) == 0 ? GB_PULL_OK : changed(f, err);
 }
 
-static bool is_named(const char *path) {
-    static const char suffix[] = ".safetensors";
-    size_t n = strlen(path);
-
-    return n >= sizeof(suffix) - 1 && strcasecmp(path + n - (sizeof(suffix) - 1), suffix) == 0;
-}
-
 static enum gb_pull_outcome file_open(struct gb_way *way, struct gb_way_conn *conn, struct gb_error *err) {
     struct file_conn *c = (struct file_conn *)conn;
     struct file *f = (struct file *)way;
@@ -133,7 +126,7 @@ static enum gb_pull_outcome file_open(struct gb_way *way, struct gb_way_conn *co
     (void)posix_fadvise(c->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     way->length = (uint64_t)is.st_size;
     way->ranged = true;
-    way->named = is_named(f->path);
+    way->named = gb_image_named(f->path, strlen(f->path));
     write_tag(&is, way->tag);
     return GB_PULL_OK;
 }
@@ -218,11 +211,8 @@ static enum gb_pull_outcome file_check(struct gb_way *way, struct gb_error *err)
 
 static void file_free(struct gb_way *way) {
     struct file *f = (struct file *)way;
-    size_t i;
 
-    for (i = 0; f->folders && i < f->folder_count; i++)
-        free(f->folders[i]);
-    free(f->folders);
+    gb_texts_free(f->folders);
     free(f->path);
     free(f);
 }
@@ -238,7 +228,6 @@ static const struct gb_way_kind kind = {.open = file_open,
 
 struct gb_way *gb_file_new(struct gb_fetch *fetch, const struct gb_source_params *params) {
     struct file *f = calloc(1, sizeof(*f));
-    size_t i;
 
     if (!f)
         return NULL;
@@ -246,11 +235,9 @@ struct gb_way *gb_file_new(struct gb_fetch *fetch, const struct gb_source_params
     f->way.fetch = fetch;
     snprintf(f->way.name, sizeof(f->way.name), "the file \"%s\"", params->file);
     f->path = strdup(params->file);
-    f->folders = calloc(params->folder_count + 1, sizeof(char *));
-    for (i = 0; f->folders && i < params->folder_count; i++, f->folder_count++)
-        if (!(f->folders[i] = strdup(params->folders[i])))
-            break;
-    if (f->path && f->folders && f->folder_count == params->folder_count)
+    f->folders = gb_texts_copy(params->folders, params->folder_count);
+    f->folder_count = params->folder_count;
+    if (f->path && f->folders)
         return &f->way;
     file_free(&f->way);
     return NULL;

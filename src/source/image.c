@@ -3,6 +3,7 @@
 #include "source/image.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "format/safetensors.h"
 #include "model/model.h"
@@ -58,6 +59,12 @@ int gb_image_look(const struct gb_image_ask *ask, const char *head, size_t n, bo
     if (*ret == GB_IMAGE_RAW)
         return 0;
     return header_bytes(*ret, head, n, ret_need, &why) < 0 ? refused(ask, &why, err) : 0;
+}
+
+bool gb_image_named(const char *path, size_t n) {
+    static const char suffix[] = ".safetensors";
+
+    return n >= sizeof(suffix) - 1 && strncasecmp(path + n - (sizeof(suffix) - 1), suffix, sizeof(suffix) - 1) == 0;
 }
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */

@@ -47,6 +47,8 @@ struct gb_image {
  * UNSUPPORTED_ARRAY, BODY_TOO_LARGE or INVALID_ARGUMENT. */
 int gb_image_look(const struct gb_image_ask *ask, const char *head, size_t n, bool named, enum gb_image_format *ret,
                   size_t *ret_need, struct gb_error *err);
+/* Whether a path says that it is a safetensors file. */
+bool gb_image_named(const char *path, size_t n);
 /* Makes the image by the header head[0..n). length: of the file, unless GB_UNLIMITED. Returns 0, or -1 with
  * UNSUPPORTED_ARRAY or SHAPE_MISMATCH. gb_image_done follows in every case. */
 int gb_image_plan(const struct gb_image_ask *ask, enum gb_image_format format, const char *head, size_t n,

@@ -20,10 +20,13 @@
 #define SILENCE_COUNTS 3 /* as so many of them: it has taken long already */
 
 struct gb_source {
-    struct gb_fetch fetch;          /* first */
-    struct gb_source_params params; /* pointers are those of this copy */
+    struct gb_fetch fetch; /* first */
+    struct gb_image_ask is;
+    unsigned connections;
+    struct gb_digest_set digests;
+    struct gb_buffer_params to; /* labels: a reference */
+    unsigned wait_ms;
     char *if_match;
-    struct gb_text *labels; /* a reference */
     struct gb_way *way;
 
     /* The fetch's thread; parts read what was set before they began: */
@@ -126,9 +129,9 @@ static enum gb_pull_outcome read_head(struct gb_source *s, size_t need, struct g
 static enum gb_pull_outcome plan_hashes(struct gb_source *s, struct gb_error *err) {
     unsigned i;
 
-    s->in_order = !s->way->ranged || (s->image.scattered && s->params.digests.given != 0);
+    s->in_order = !s->way->ranged || (s->image.scattered && s->digests.given != 0);
     for (i = 0; i < GB_DIGEST_ALGS && s->in_order; i++) {
-        if (!(s->params.digests.given & 1u << i))
+        if (!(s->digests.given & 1u << i))
             continue;
         s->hash[i] = gb_hash_new((enum gb_digest_alg)i, err);
         if (!s->hash[i] || gb_hash_add(s->hash[i], s->head, s->head_n, err) < 0)
@@ -146,14 +149,14 @@ static enum gb_pull_outcome plan(struct gb_source *s, struct gb_error *err) {
     outcome = read_head(s, (size_t)first, err);
     if (outcome != GB_PULL_OK)
         return outcome;
-    if (gb_image_look(&s->params.is, s->head, s->head_n, s->way->named, &format, &need, err) < 0)
+    if (gb_image_look(&s->is, s->head, s->head_n, s->way->named, &format, &need, err) < 0)
         return GB_PULL_FAILED;
     if (need > s->head_n)
         outcome = read_head(s, need, err);
     if (outcome != GB_PULL_OK)
         return outcome;
-    if (gb_image_plan(&s->params.is, format, s->head, need, s->head_n < need ? (uint64_t)s->head_n : s->way->length,
-                      &s->image, err) < 0)
+    if (gb_image_plan(&s->is, format, s->head, need, s->head_n < need ? (uint64_t)s->head_n : s->way->length, &s->image,
+                      err) < 0)
         return GB_PULL_FAILED;
     return plan_hashes(s, err);
 }
@@ -169,7 +172,8 @@ static int hash_in_order(struct gb_source *s, const void *bytes, size_t n, struc
     return 0;
 }
 
-static enum gb_pull_outcome fill_zeros(struct part *p, uint64_t run) {
+/* Bytes of the head, which have been counted and hashed, or with head NULL zeros. */
+static enum gb_pull_outcome fill_known(struct part *p, const char *head, uint64_t run) {
     enum gb_pull_outcome outcome;
     void *room;
     size_t n;
@@ -178,23 +182,12 @@ static enum gb_pull_outcome fill_zeros(struct part *p, uint64_t run) {
     if (outcome != GB_PULL_OK)
         return outcome;
     n = n < run ? n : (size_t)run;
-    memset(room, 0, n);
-    return gb_fetch_part_fill(&p->part, n, false);
-}
-
-/* Bytes of the head, which have been counted and hashed. */
-static enum gb_pull_outcome fill_head(struct part *p, uint64_t at, uint64_t run) {
-    enum gb_pull_outcome outcome;
-    void *room;
-    size_t n;
-
-    outcome = gb_fetch_part_room(&p->part, &room, &n);
-    if (outcome != GB_PULL_OK)
-        return outcome;
-    n = n < run ? n : (size_t)run;
-    n = n < p->s->head_n - at ? n : (size_t)(p->s->head_n - at);
-    memcpy(room, p->s->head + at, n);
-    atomic_fetch_add(&p->part.fetch->call->moved_bytes, n);
+    if (head) {
+        memcpy(room, head, n);
+        atomic_fetch_add(&p->part.fetch->call->moved_bytes, n);
+    } else {
+        memset(room, 0, n);
+    }
     return gb_fetch_part_fill(&p->part, n, false);
 }
 
@@ -248,8 +241,10 @@ static enum gb_pull_outcome step(struct part *p) {
     run = gb_image_run(&s->image, p->part.at + p->part.got, &gap, &file);
     run = run < left ? run : left;
     if (gap)
-        return fill_zeros(p, run);
-    return file < s->head_n ? fill_head(p, file, run) : fill_read(p, file, run);
+        return fill_known(p, NULL, run);
+    if (file >= s->head_n)
+        return fill_read(p, file, run);
+    return fill_known(p, s->head + file, run < s->head_n - file ? run : s->head_n - file);
 }
 
 /* --- parts -------------------------------------------------------------------------------------------------------- */
@@ -331,7 +326,7 @@ static enum gb_pull_outcome bring_all(struct gb_source *s, struct gb_error *err)
     struct gb_fetch_part *list[GB_PULL_CONNECTIONS_MAX];
     uint64_t at[GB_PULL_CONNECTIONS_MAX];
     uint64_t bytes[GB_PULL_CONNECTIONS_MAX];
-    unsigned n = gb_fetch_cut(s->image.bytes, s->in_order ? 1 : s->params.connections, at, bytes);
+    unsigned n = gb_fetch_cut(s->image.bytes, s->in_order ? 1 : s->connections, at, bytes);
     enum gb_pull_outcome outcome;
     unsigned i;
 
@@ -365,9 +360,9 @@ static int compare_hashes(struct gb_source *s, struct gb_error *err) {
         if (!s->hash[i])
             continue;
         gb_hash_get(s->hash[i], &digest);
-        if (gb_digest_equal(&digest, &s->params.digests.digest[i]))
+        if (gb_digest_equal(&digest, &s->digests.digest[i]))
             continue;
-        gb_digest_text(&s->params.digests.digest[i], expected);
+        gb_digest_text(&s->digests.digest[i], expected);
         gb_digest_text(&digest, actual);
         snprintf(said, sizeof(said), "%s: expected %s, it has %s", gb_digest_name((enum gb_digest_alg)i), expected,
                  actual);
@@ -390,7 +385,7 @@ static int complete(struct gb_source *s, struct gb_error *err) {
     struct gb_multipart_expected expected = {.head = s->head, .head_n = (size_t)s->image.skip};
 
     if (!s->in_order)
-        expected.digests = s->params.digests;
+        expected.digests = s->digests;
     if (s->image.table)
         expected.choice = (struct gb_scan_choice){run_of_file, gb_table_ref(s->image.table), unref_table};
     return gb_fetch_complete(&s->fetch, &expected, s->way->name, err);
@@ -399,9 +394,8 @@ static int complete(struct gb_source *s, struct gb_error *err) {
 static void describe(const struct gb_source *s, struct gb_upload_params *ret) {
     const struct gb_image *image = &s->image;
 
-    *ret = (struct gb_upload_params){.buffer = s->params.to, .bytes = image->bytes, .wait_ms = s->params.wait_ms};
+    *ret = (struct gb_upload_params){.buffer = s->to, .bytes = image->bytes, .wait_ms = s->wait_ms};
     ret->buffer.dtype = image->dtype;
-    ret->buffer.labels = s->labels;
     if (image->open) {
         ret->open_ended = true;
         ret->bytes = INT64_MAX;
@@ -496,7 +490,7 @@ static enum gb_pull_outcome bring_sized(struct gb_source *s, struct gb_error *er
     if (gb_fetch_begin(&s->fetch, &params, err) < 0)
         return GB_PULL_FAILED;
     outcome = bring_all(s, err);
-    if (outcome == GB_PULL_OK)
+    if (outcome == GB_PULL_OK && s->way->kind->check)
         outcome = s->way->kind->check(s->way, err);
     if (outcome != GB_PULL_OK)
         return outcome;
@@ -579,7 +573,7 @@ static void gone(struct gb_fetch *fetch) {
 
     if (s->way)
         s->way->kind->free(s->way);
-    gb_text_unref(s->labels);
+    gb_text_unref(s->to.labels);
     gb_fetch_done(fetch);
     free(s->head);
     free(s->if_match);
@@ -599,8 +593,12 @@ static struct gb_source *source_new(struct gb_pulls *pulls, const struct gb_sour
         no_memory(err);
         return NULL;
     }
-    s->params = *params;
-    s->labels = params->to.labels ? gb_text_ref(params->to.labels) : NULL;
+    s->is = params->is;
+    s->connections = params->connections;
+    s->digests = params->digests;
+    s->to = params->to;
+    s->to.labels = params->to.labels ? gb_text_ref(params->to.labels) : NULL;
+    s->wait_ms = params->wait_ms;
     if (gb_fetch_init(&s->fetch, pulls, &role, &params->check, call, &why) == 0) {
         s->way = params->url ? gb_url_new(&s->fetch, params) : gb_file_new(&s->fetch, params);
         s->if_match = params->if_match ? strdup(params->if_match) : NULL;

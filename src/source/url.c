@@ -484,13 +484,6 @@ static enum gb_pull_outcome refusal(struct url_conn *c, struct gb_error *err) {
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
-static bool name_says(const struct url *u) {
-    static const char suffix[] = ".safetensors";
-    size_t n = strcspn(u->url, "?#");
-
-    return n >= sizeof(suffix) - 1 && strncasecmp(u->url + n - (sizeof(suffix) - 1), suffix, sizeof(suffix) - 1) == 0;
-}
-
 /* The whole comes over this connection. */
 static enum gb_pull_outcome open_whole(struct url_conn *c, struct gb_error *err) {
     struct gb_way *way = c->conn.way;
@@ -554,7 +547,7 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
         if (outcome != GB_PULL_OK)
             return outcome;
     }
-    way->named = c->head.named || name_says(u);
+    way->named = c->head.named || gb_image_named(u->url, strcspn(u->url, "?#"));
     outcome = c->head.status == 206 && ranged ? open_range(c, err) : open_whole(c, err);
     if (outcome == GB_PULL_OK)
         strcpy(way->tag, c->head.tag);
@@ -672,28 +665,13 @@ static enum gb_pull_outcome url_read(struct gb_way_conn *conn, uint64_t at, void
     return GB_PULL_OK;
 }
 
-/* Each answer was of the tag's version, or all came in one. */
-static enum gb_pull_outcome url_check(struct gb_way *way, struct gb_error *err) {
-    (void)way;
-    (void)err;
-    return GB_PULL_OK;
-}
-
 /* --- the URL ------------------------------------------------------------------------------------------------------ */
-
-static void free_list(char **list, size_t count) {
-    size_t i;
-
-    for (i = 0; list && i < count; i++)
-        free(list[i]);
-    free(list);
-}
 
 static void url_free(struct gb_way *way) {
     struct url *u = (struct url *)way;
 
-    free_list(u->headers, u->header_count);
-    free_list(u->permitted, u->permitted_count);
+    gb_texts_free(u->headers);
+    gb_texts_free(u->permitted);
     free(u->url);
     free(u);
 }
@@ -704,16 +682,7 @@ static const struct gb_way_kind kind = {.open = url_open,
                                         .has = has,
                                         .wait = url_wait,
                                         .read = url_read,
-                                        .check = url_check,
                                         .free = url_free};
-
-static bool copy_list(const char *const *from, size_t count, char ***ret, size_t *ret_count) {
-    *ret = calloc(count + 1, sizeof(char *));
-    for (*ret_count = 0; *ret && *ret_count < count; ++*ret_count)
-        if (!((*ret)[*ret_count] = strdup(from[*ret_count])))
-            break;
-    return *ret && *ret_count == count;
-}
 
 struct gb_way *gb_url_new(struct gb_fetch *fetch, const struct gb_source_params *params) {
     struct url *u = calloc(1, sizeof(*u));
@@ -724,9 +693,11 @@ struct gb_way *gb_url_new(struct gb_fetch *fetch, const struct gb_source_params 
     u->way.fetch = fetch;
     snprintf(u->way.name, sizeof(u->way.name), "the source %.*s", (int)strcspn(params->url, "?#"), params->url);
     u->url = strdup(params->url);
-    if (u->url && gb_source_url_read(params->url, u->origin, NULL) == 0 &&
-        copy_list(params->headers, params->header_count, &u->headers, &u->header_count) &&
-        copy_list(params->permitted, params->permitted_count, &u->permitted, &u->permitted_count))
+    u->headers = gb_texts_copy(params->headers, params->header_count);
+    u->header_count = params->header_count;
+    u->permitted = gb_texts_copy(params->permitted, params->permitted_count);
+    u->permitted_count = params->permitted_count;
+    if (u->url && u->headers && u->permitted && gb_source_url_read(params->url, u->origin, NULL) == 0)
         return &u->way;
     url_free(&u->way);
     return NULL;

@@ -28,7 +28,7 @@ struct gb_way_kind {
     /* Reads them. *ret 0: the source ends there. */
     enum gb_pull_outcome (*read)(struct gb_way_conn *conn, uint64_t at, void *room, size_t n, size_t *ret,
                                  struct gb_error *err);
-    /* All bytes were read: whether they are of one version. */
+    /* All bytes were read: whether they are of one version. NULL: that was seen as they came. */
     enum gb_pull_outcome (*check)(struct gb_way *way, struct gb_error *err);
     void (*free)(struct gb_way *way);
 };

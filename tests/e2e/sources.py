@@ -313,12 +313,18 @@ def refused(s, url, status, code, *words, name="m", **more):
     return p
 
 
-def open_uploads(s):
-    return [u for u in s.get("uploads")["items"] if u["state"] == "open"]
+def left_tidy(daemon):
+    """For a fixture: the default session, whose buffers are gone afterwards, and which has no open upload then."""
+    s = Session(daemon)
+    yield s
+    daemon.settled()
+    assert not daemon.open_uploads()
+    for name in s.names("buffers"):
+        s.delete("buffers/" + name)
 
 
 def nothing_left(s, name="m"):
-    until("the upload is gone", lambda: not open_uploads(s))
+    until("the upload is gone", lambda: not s.daemon.open_uploads(s.name))
     s.ask("GET", "buffers/" + name).problem(404, "buffer_not_found")
     until("its memory is free", lambda: s.get("")["used_bytes"] == 0)
 

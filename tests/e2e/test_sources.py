@@ -11,7 +11,7 @@ from conform import Session
 from etcd_run import token
 from harness import SLOT, SMALL_SLOTS, Daemon, metric, until
 from ports import free_url
-from sources import (ASYNC, MIB, S3, Nginx, Own, Plain, chunked, digest, ended, nothing_left, open_uploads, owning,
+from sources import (ASYNC, MIB, S3, Nginx, Own, Plain, chunked, digest, ended, left_tidy, nothing_left, owning,
                      refused, take, until_the_end)
 from tensors import safetensors
 from test_tables import META, file, some
@@ -40,12 +40,7 @@ def shared_daemon(nginx, backend):
 @pytest.fixture
 def w(shared_daemon):
     """The default session of a daemon that may copy from nginx; its buffer m is gone afterwards."""
-    s = Session(shared_daemon)
-    yield s
-    shared_daemon.settled()
-    assert not open_uploads(s)
-    for name in s.names("buffers"):
-        s.delete("buffers/" + name)
+    yield from left_tidy(shared_daemon)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from conform import Session
 from etcd_run import token
 from harness import SLOT, SMALL_SLOTS, Daemon, metric, until
-from sources import ASYNC, MIB, digest, ended, nothing_left, open_uploads
+from sources import ASYNC, MIB, digest, ended, left_tidy, nothing_left
 from test_sources import DAMAGED, FORMS
 from test_tables import META, file, some
 from values import array_of, npy, one, payload
@@ -48,12 +48,7 @@ def shared_daemon(folder, backend):
 @pytest.fixture
 def f(shared_daemon):
     """The default session of a daemon that reads the folder; its buffers are gone afterwards."""
-    s = Session(shared_daemon)
-    yield s
-    shared_daemon.settled()
-    assert not open_uploads(s)
-    for name in s.names("buffers"):
-        s.delete("buffers/" + name)
+    yield from left_tidy(shared_daemon)
 
 
 def write(folder, name, data):
@@ -333,7 +328,7 @@ def test_a_file_that_is_replaced_or_deleted(slow, deleted):
 
 def test_progress_and_cancel(slow):
     s, path, operation = slow
-    assert open_uploads(s)[0]["buffer"] == "m"
+    assert s.daemon.open_uploads(s.name)[0]["buffer"] == "m"
     op = s.get("/v1/operations/" + operation)
     assert op["state"] == "running" and 0 < op["progress"]["bytes"] < op["progress"]["total_bytes"] == len(BIG)
     s.ask("DELETE", "/v1/operations/" + operation).expect(200)

@@ -8,7 +8,7 @@ import pytest
 from conform import Session
 from harness import until
 from ports import free_url
-from sources import (ASYNC, MIB, Answer, begun, digest, ended, nothing_left, open_uploads, owning, refused, tag_of,
+from sources import (ASYNC, MIB, Answer, begun, digest, ended, nothing_left, owning, refused, tag_of,
                      take)
 from values import payload
 
@@ -346,7 +346,7 @@ def held(own):
 
         server.lie = hold
         operation = begun(s, server.url, **more)
-        until("the upload", lambda: open_uploads(s))
+        until("the upload", lambda: s.daemon.open_uploads(s.name))
         return server, s, operation, go
 
     yield make
@@ -357,7 +357,7 @@ def held(own):
 @pytest.mark.parametrize("ranges", [True, False])
 def test_progress_and_cancel(held, ranges):
     server, s, operation, go = held(server={"ranges": ranges})
-    assert open_uploads(s)[0]["buffer"] == "m"
+    assert s.daemon.open_uploads(s.name)[0]["buffer"] == "m"
     progress = until("bytes of it", lambda: (p := s.get("/v1/operations/" + operation)["progress"])["bytes"] and p)
     assert 0 < progress["bytes"] < progress["total_bytes"] == len(BIG)
     assert s.get("/v1/operations/" + operation)["state"] == "running"

@@ -49,10 +49,10 @@ static enum gb_step reply_pulled(struct gb_http_request *request, const void *re
 }
 
 static void progress(const struct gb_http_request *request, uint64_t *ret_bytes, uint64_t *ret_total) {
-    const struct gb_pull_call *call = gb_async_call(request);
+    struct gb_pull_call *call = (struct gb_pull_call *)(uintptr_t)gb_async_call(request);
 
-    *ret_bytes = atomic_load(&((struct gb_pull_call *)(uintptr_t)call)->moved_bytes);
-    *ret_total = atomic_load(&((struct gb_pull_call *)(uintptr_t)call)->total_bytes);
+    *ret_bytes = atomic_load(&call->moved_bytes);
+    *ret_total = atomic_load(&call->total_bytes);
 }
 
 enum gb_step gb_api_pull_end(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {

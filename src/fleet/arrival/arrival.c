@@ -94,19 +94,25 @@ static int check_unused(const struct gb_arrival *arrival, const json_t *record, 
     return 0;
 }
 
+/* Waits for the call and drops it. The error `but` is none. */
+static int end_of_call(struct gb_arrival_wait *wait, struct gb_buffer_call *call, enum gb_code but,
+                       struct gb_error *err) {
+    struct gb_error why = GB_ERROR_INIT;
+    int r = gb_arrival_call_wait(wait, &call->base, &why);
+
+    gb_call_unref(&call->base);
+    return r == 0 || why.code == but ? 0 : gb_error_move(err, &why);
+}
+
 static int remove_buffer(struct gb_arrival *arrival, const struct gb_name *name, struct gb_error *err) {
     struct gb_locator at = {.session = arrival->stage, .name = *name};
-    struct gb_error why = GB_ERROR_INIT;
     struct gb_arrival_wait wait;
     struct gb_buffer_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
-    int r;
 
     if (!call)
         return -1;
     gb_buffer_delete(arrival->config.core, &at, NULL, call);
-    r = gb_arrival_call_wait(&wait, &call->base, &why);
-    gb_call_unref(&call->base);
-    return r == 0 || why.code == GB_ERR_BUFFER_NOT_FOUND ? 0 : gb_error_move(err, &why);
+    return end_of_call(&wait, call, GB_ERR_BUFFER_NOT_FOUND, err);
 }
 
 static int seal(struct gb_arrival *arrival, struct gb_arrival_item *item, struct gb_error *err) {
@@ -118,8 +124,7 @@ static int seal(struct gb_arrival *arrival, struct gb_arrival_item *item, struct
     if (!call)
         return -1;
     gb_buffer_seal(arrival->config.core, &at, NULL, call);
-    r = gb_arrival_call_wait(&wait, &call->base, err);
-    gb_call_unref(&call->base);
+    r = end_of_call(&wait, call, GB_OK, err);
     item->sealed = r == 0;
     return r;
 }
@@ -287,17 +292,13 @@ static bool read_shape(const json_t *list, struct gb_shape *ret) {
 }
 
 static int create_lost(struct gb_arrival *arrival, const struct gb_buffer_params *params, struct gb_error *err) {
-    struct gb_error why = GB_ERROR_INIT;
     struct gb_arrival_wait wait;
     struct gb_buffer_call *call = gb_arrival_call_new(arrival, sizeof(*call), &wait, err);
-    int r;
 
     if (!call)
         return -1;
     gb_buffer_create(arrival->config.core, params, 0, call);
-    r = gb_arrival_call_wait(&wait, &call->base, &why);
-    gb_call_unref(&call->base);
-    return r == 0 || why.code == GB_ERR_BUFFER_EXISTS ? 0 : gb_error_move(err, &why);
+    return end_of_call(&wait, call, GB_ERR_BUFFER_EXISTS, err);
 }
 
 /* Makes the buffer with its fields and in the state lost. One whose fields cannot be read is left out. */
@@ -338,8 +339,7 @@ static int link(struct gb_arrival *arrival, struct gb_arrival_item *item, struct
     if (!call)
         return -1;
     gb_buffer_link(arrival->config.core, &params, call);
-    r = gb_arrival_call_wait(&wait, &call->base, err);
-    gb_call_unref(&call->base);
+    r = end_of_call(&wait, call, GB_OK, err);
     if (r == 0) {
         item->generation = item->link_generation;
         item->link.s[0] = '\0';

@@ -26,11 +26,8 @@ static void free_params(const struct gb_pull_params *params) {
 
 static void gone(struct gb_fetch *fetch) {
     struct gb_pull *pull = (struct gb_pull *)fetch;
-    size_t i;
 
-    for (i = 0; pull->permitted && i < pull->params.permitted_count; i++)
-        free(pull->permitted[i]);
-    free(pull->permitted);
+    gb_texts_free(pull->permitted);
     gb_pull_places_free(pull);
     free_params(&pull->params);
     gb_fetch_done(fetch);
@@ -321,18 +318,6 @@ static bool copy_text(const char *text, char **ret) {
     return !text || *ret;
 }
 
-static bool copy_permitted(struct gb_pull *pull, const struct gb_pull_params *params) {
-    size_t i;
-
-    pull->permitted = calloc(params->permitted_count + 1, sizeof(char *));
-    if (!pull->permitted)
-        return false;
-    for (i = 0; i < params->permitted_count; i++)
-        if (!copy_text(params->permitted[i], &pull->permitted[i]))
-            return false;
-    return true;
-}
-
 static const struct gb_fetch_role role = {run, gone};
 
 /* Takes what params hand over. NULL with err. */
@@ -352,7 +337,8 @@ static struct gb_pull *pull_new(struct gb_pulls *pulls, const struct gb_pull_par
     strcpy(pull->first.origin, params->from.origin);
     pull->first.ticket = params->ticket;
     atomic_init(&pull->place, &pull->first);
-    if (gb_fetch_init(&pull->fetch, pulls, &role, &params->check, call, &why) == 0 && copy_permitted(pull, params) &&
+    pull->permitted = gb_texts_copy(params->permitted, params->permitted_count);
+    if (gb_fetch_init(&pull->fetch, pulls, &role, &params->check, call, &why) == 0 && pull->permitted &&
         copy_text(params->token, &pull->token) && copy_text(params->if_match, &pull->if_match))
         return pull;
     if (why.code == GB_OK)
