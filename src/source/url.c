@@ -728,7 +728,7 @@ int gb_source_url_read(const char *url, char ret_origin[GB_PULL_ORIGIN_SIZE], st
     }
     free(is.path);
     return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
-                        "the URL %.*s is not http[s]://HOST[:PORT]/PATH[?QUERY] without blanks and a fragment, of at "
+                        "the URL %.*s is not http[s]://HOST[:PORT]/PATH[?QUERY] without blanks and fragment, of at "
                         "most %d bytes",
                         (int)(shown < 128 ? shown : 128), url, GB_SOURCE_URL_MAX);
 }
