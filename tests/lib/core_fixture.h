@@ -22,11 +22,14 @@ struct core_fixture {
 #define CORE_SLOT_BYTES 65536u
 #define CORE_SLOTS 8u
 
-/* From one call that a test lets fail to the next. ThreadSanitizer makes each turn ten times as long. */
+/* ThreadSanitizer makes each step ten times as long and looks for races, which a part of the rounds shows: how many of n, and the
+ * call that fails after the n-th. */
 #ifdef __SANITIZE_THREAD__
-#define CORE_FAULT_STEP 3
+#define CORE_ROUNDS(n) (((n) + 3) / 4)
+#define CORE_FAULT_NEXT(n) ((n) < 4 ? (n) + 1 : (n) + 3)
 #else
-#define CORE_FAULT_STEP 1
+#define CORE_ROUNDS(n) (n)
+#define CORE_FAULT_NEXT(n) ((n) + 1)
 #endif
 
 /* Opens the core. spec names the backend; change f->config before _open. If the environment has GB_TEST_BACKEND (for

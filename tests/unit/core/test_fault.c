@@ -115,7 +115,7 @@ START_TEST(each_call_fails_once) {
     unsigned failed = 0;
     unsigned n;
 
-    for (n = 1; n <= 24 && play_with(op, n, backend, &failed); n += CORE_FAULT_STEP)
+    for (n = 1; n <= 24 && play_with(op, n, backend, &failed); n = CORE_FAULT_NEXT(n))
         ;
     /* stream_wait is called only if a write is still running when the next begins. alloc is retried. */
     if (strcmp(op, "stream_wait") != 0 && strcmp(op, "alloc") != 0 && !(_i < 10 && strcmp(op, "complete") == 0) &&

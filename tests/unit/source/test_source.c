@@ -129,7 +129,7 @@ START_TEST(each_call_fails_once) {
     unsigned failed = 0;
     unsigned n;
 
-    for (n = 1; n <= 12 && play_with(op, n, specs[_i / OPS], &failed); n += CORE_FAULT_STEP)
+    for (n = 1; n <= 12 && play_with(op, n, specs[_i / OPS], &failed); n = CORE_FAULT_NEXT(n))
         ;
     /* Memory that cannot be had is asked for again. */
     if (strcmp(op, "copy") == 0 && _i / OPS == 1)

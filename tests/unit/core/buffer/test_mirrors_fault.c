@@ -89,7 +89,7 @@ START_TEST(each_call_fails_once) {
     unsigned sum = 0;
     unsigned n;
 
-    for (n = 1; n <= 16 && try_fault(faults[_i % FAULTS], n, backends[_i / FAULTS], &sum); n += CORE_FAULT_STEP)
+    for (n = 1; n <= 16 && try_fault(faults[_i % FAULTS], n, backends[_i / FAULTS], &sum); n = CORE_FAULT_NEXT(n))
         ;
     /* Allocations are tried again; device memory is neither copied within the device nor zeroed here. */
     if (!strstr(faults[_i % FAULTS], "alloc") && strcmp(faults[_i % FAULTS], "fill") != 0 &&

@@ -454,7 +454,7 @@ START_TEST(each_call_of_the_disk_fails_once) {
 
     begin(_i);
     for (op = 0; op < GB_DISK_OP_before_commit; op++) { /* what follows are points */
-        for (at = 1; at < 40 && fail_one(_i, op, at); at += CORE_FAULT_STEP)
+        for (at = 1; at < 40 && fail_one(_i, op, at); at = CORE_FAULT_NEXT(at))
             failures++;
     }
     ck_assert_uint_gt(failures, 1);

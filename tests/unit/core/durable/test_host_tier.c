@@ -292,7 +292,7 @@ END_TEST
 /* --- against a model ---------------------------------------------------------------------------------------------- */
 
 #define NAMES 6u
-#define STEPS 400
+#define STEPS CORE_ROUNDS(400)
 #define UNIT (256u * 1024u)
 #define TIER (6u * UNIT)
 

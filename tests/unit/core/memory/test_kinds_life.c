@@ -289,7 +289,7 @@ START_TEST(each_call_fails_once) {
     unsigned n;
 
     for (kind = 0; kind < 3; kind++) {
-        for (n = 1; n <= 8 && play_with(op, n, backends[_i / FAULTS], kinds[kind], &sum); n += CORE_FAULT_STEP)
+        for (n = 1; n <= 8 && play_with(op, n, backends[_i / FAULTS], kinds[kind], &sum); n = CORE_FAULT_NEXT(n))
             ;
     }
     /* Memory of the first backend is written by the CPU while its stream is idle, and waits for an event otherwise. */

@@ -115,7 +115,7 @@ START_TEST(others_are_told_apart) {
 }
 END_TEST
 
-/* A client at 1000 requests a second, for an hour. */
+/* A client at 100 requests a second, for an hour. */
 START_TEST(one_client_that_floods) {
     struct fixture f;
     int second;
@@ -123,14 +123,14 @@ START_TEST(one_client_that_floods) {
 
     init(&f, 1000000, 90 * DAY_US);
     for (second = 0; second < 3600; second++) {
-        for (i = 0; i < 1000; i++)
+        for (i = 0; i < 100; i++)
             refuse(&f, "192.0.2.1", "/v1", NULL);
         f.now_ns += GB_NS_PER_S;
         tick(&f, false);
     }
     ck_assert_uint_le(f.records, 80);
     tick(&f, true);
-    ck_assert_uint_eq(f.refused, 3600000);
+    ck_assert_uint_eq(f.refused, 360000);
     ck_assert_uint_eq(f.others, 0);
     done(&f);
 }
@@ -145,7 +145,7 @@ START_TEST(many_clients_that_flood) {
 
     init(&f, 1000, DAY_US);
     for (minute = 0; minute < 24 * 60; minute++) {
-        for (i = 0; i < 500; i++) {
+        for (i = 0; i < 300; i++) {
             char address[32];
 
             snprintf(address, sizeof(address), "2001:db8::%llx", (unsigned long long)sent++);

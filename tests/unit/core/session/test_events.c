@@ -345,7 +345,7 @@ START_TEST(each_call_fails_once) {
     char spec[128];
     unsigned n;
 
-    for (n = 1; n <= 12; n += CORE_FAULT_STEP) {
+    for (n = 1; n <= 12; n = CORE_FAULT_NEXT(n)) {
         snprintf(spec, sizeof(spec), "fault:%s@%u=cudaErrorInvalidValue:%s", faults[_i / 2], n, specs[_i % 2]);
         core_fixture_init(&f, spec);
         make_streams(&f);

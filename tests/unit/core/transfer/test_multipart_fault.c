@@ -154,7 +154,7 @@ START_TEST(each_call_fails_once) {
     unsigned failed = 0;
     unsigned n;
 
-    for (n = 1; n <= 24 && play_with(op, n, place, &failed); n += CORE_FAULT_STEP)
+    for (n = 1; n <= 24 && play_with(op, n, place, &failed); n = CORE_FAULT_NEXT(n))
         ;
     if ((strcmp(op, "event_record") == 0 && place > 0) || (strcmp(op, "copy") == 0 && place == 1) ||
         (strcmp(op, "attach") == 0 && place == 2))

@@ -390,7 +390,7 @@ START_TEST(each_call_fails_once) {
     unsigned n;
 
     core_bytes(8, data, MOST);
-    for (n = 1; met && n <= 12; n++) {
+    for (n = 1; met && n <= 12; n = CORE_FAULT_NEXT(n)) {
         struct core_fixture f;
         unsigned failed;
 
