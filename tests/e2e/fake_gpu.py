@@ -116,7 +116,7 @@ class Consumer:
 
     def __init__(self, source):
         taken = _dlpack.take(source, 1)
-        self.shape, self.dtype, self.device = taken.shape, taken.dtype, taken.device
+        self.shape, self.strides, self.dtype, self.device = taken.shape, taken.strides, taken.dtype, taken.device
         n = int(np.prod(taken.shape)) * _dtypes.width(taken.dtype)
         self.bytes = ctypes.string_at(taken.pointer, n)
         self.guard = taken.guard

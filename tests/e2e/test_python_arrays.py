@@ -179,6 +179,18 @@ def test_to_the_device(c, gpu):
     assert (c.get("x", device=0).numpy() == np.arange(400_000)).all(), "what was known of it is out of date"
 
 
+def test_axes_in_another_order(c, gpu):
+    """What Tensors give of a tensor that put_state_dict(strides=True) has put."""
+    c.put("x", values(), kind="pageable")
+    got = c.get("x", device="cuda:0")
+    turned = gpubuf.DeviceArray(got._tensor._replace(axes=(1, 0)), "mapped", got.etag)
+    wanted = values().T
+    assert turned.shape == wanted.shape and (turned.numpy() == wanted).all()
+    assert turned.numpy().strides == turned.__cuda_array_interface__["strides"] == wanted.strides
+    seen = Consumer(turned)
+    assert (seen.shape, seen.strides, seen.bytes) == (wanted.shape, (1, BIG[1]), values().tobytes())
+
+
 def test_into_an_array(c, gpu, daemon):
     c.put("x", values())
     out = gpu.array(np.zeros(BIG, np.float32))

@@ -76,6 +76,60 @@ def test_one_buffer_of_all(c):
     assert {b["name"] for b in c.list()} == {"m", "one"}
 
 
+def test_elements_stay_in_their_order(c):
+    """With strides=True; the file has the memory's shape and says the order."""
+    wide = array_of("float32", (4, 3, 2))
+    state = {"turned": wide.T, "middle": wide.transpose(1, 0, 2), "plain": wide, "column": np.ones((4, 1)),
+             "tie": wide.T, "part": wide[:, ::2].T, "none": np.zeros((0, 3)).T, "scalar": np.array(5),
+             "backwards": wide[::-1]}
+    c.put_state_dict(state, table="m", kind="pinned", strides=True, metadata={"format": "np"})
+    listed = {t["name"]: tuple(t["shape"]) for t in c.list_tensors("m")}
+    assert listed["turned"] == (4, 3, 2) and listed["middle"] == (4, 3, 2) and listed["part"] == (2, 2, 4)
+    with c.tensors("m") as t:
+        assert t.metadata["format"] == "np"
+        for name, array in state.items():
+            assert t[name].shape == array.shape == tuple(t.info(name)["shape"]) and (t[name] == array).all(), name
+        assert all(t[name].strides == state[name].strides for name in ("turned", "middle", "tie", "plain"))
+        assert t["part"].strides == np.ascontiguousarray(state["part"]).strides  # not dense: a copy in C order
+    out = {name: np.zeros(array.shape, array.dtype) for name, array in state.items()}
+    got = c.get_state_dict(table="m", out=out)
+    assert all(got[name] is out[name] and (out[name] == array).all() for name, array in state.items())
+    with pytest.raises(gpubuf.BadArgument, match="'gpubuf.order', which strides=True writes"):
+        c.put_state_dict(state, table="n", strides=True, metadata={"gpubuf.order": "{}"})
+    with pytest.raises(gpubuf.BadArgument, match="give table"):
+        c.put_state_dict(state, strides=True)
+
+
+@pytest.mark.parametrize("order", ["", "{", "[]", "5", '{"a":5}', '{"a":[0,0]}', '{"a":[0]}', '{"a":["1",0]}',
+                                   '{"a":[1,0,2]}', '{"b":[1,0]}', '{"a":null}', '{"a":{"1":0}}', "[" * 100000])
+def test_an_order_of_others_that_is_none(c, order):
+    """Metadata are anybody's: what is no order of these axes leaves the tensor as the file has it."""
+    a = array_of("float32", (2, 3))
+    c.put_state_dict({"a": a}, table="m", kind="pinned", metadata={"gpubuf.order": order})
+    with c.tensors("m") as t:
+        assert t["a"].shape == (2, 3) and (t["a"] == a).all()
+    out = {"a": np.zeros((2, 3), np.float32)}
+    assert (c.get_state_dict(table="m", out=out)["a"] == a).all()
+
+
+def test_strides_of_torch(c, torch):
+    image = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).reshape(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    state = {"image": image, "turned": torch.ones(4, 8, dtype=torch.bfloat16).t(), "plain": torch.ones(3)}
+    c.put_state_dict(state, table="m", kind="pinned", strides=True)
+    got = c.get_state_dict(table="m")
+    assert all(torch.equal(got[name], one) and got[name].stride() == one.stride() for name, one in state.items())
+    with c.tensors("m") as t:
+        mapped = t.torch()
+        assert all(torch.equal(mapped[name], one) and mapped[name].stride() == one.stride()
+                   for name, one in state.items())
+        del mapped
+    module = torch.nn.Module()
+    module.image = torch.nn.Parameter(torch.empty(2, 3, 4, 5, device="meta"))
+    c.put_state_dict({"image": image}, table="n", kind="pinned", strides=True)
+    c.load_into(module, "n")
+    assert torch.equal(module.image, image) and module.image.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_tied_weights_of_torch(c, torch):
     module = torch.nn.ModuleDict({"wte": torch.nn.Embedding(5, 4), "head": torch.nn.Linear(4, 5, bias=False)})
     module["head"].weight = module["wte"].weight

@@ -577,6 +577,24 @@ def test_on_a_device(s, c, device, count):
     assert until("both leases have ended", lambda: len(granter.deleted) == 2)
 
 
+def test_an_order_of_axes_on_a_device(s, c, device):
+    """Consumers get the strides of a tensor whose elements stay in their order."""
+    a = np.arange(24, dtype="int32").reshape(2, 3, 4).transpose(2, 0, 1)
+    c.put_state_dict({"a": a, "plain": np.ones(3)}, table="m", kind="pinned", strides=True)
+    on_it, granter, _ = device(raw(s))
+    with on_it.tensors("x") as t:
+        on = t["a"]
+        assert on.shape == (4, 2, 3) and ctypes.string_at(on.pointer, on.nbytes) == a.transpose(1, 2, 0).tobytes()
+        about = on.__cuda_array_interface__
+        assert about["shape"] == (4, 2, 3) and about["strides"] == a.strides
+        assert t["plain"].__cuda_array_interface__["strides"] is None
+        held = Consumer(on)
+        assert held.numbers(held.shape_at) == [4, 2, 3] and held.numbers(held.strides_at) == [1, 12, 4]
+        held.free()
+        del on, held
+    assert until("the lease has ended", lambda: len(granter.deleted) == 1)
+
+
 def test_an_array_on_a_device_holds_the_lease(s, device):
     s.put("m", file(some(), META), KIND)
     on_it, granter, driver = device(raw(s))

@@ -22,8 +22,8 @@ struct core_fixture {
 #define CORE_SLOT_BYTES 65536u
 #define CORE_SLOTS 8u
 
-/* ThreadSanitizer makes each step ten times as long and looks for races, which a part of the rounds shows: how many of n, and the
- * call that fails after the n-th. */
+/* ThreadSanitizer makes each step ten times as long, and a part of the rounds shows races: how many of n, and the call
+ * that fails after the n-th. */
 #ifdef __SANITIZE_THREAD__
 #define CORE_ROUNDS(n) (((n) + 3) / 4)
 #define CORE_FAULT_NEXT(n) ((n) < 4 ? (n) + 1 : (n) + 3)

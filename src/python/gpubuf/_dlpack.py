@@ -113,9 +113,10 @@ for _one in (_deleter, _unwanted, _kept):
 
 
 def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: Tuple[int, ...], read_only: bool,
-         max_version: Optional[Tuple[int, int]], copied: bool = False) -> Any:
-    """Makes a capsule over memory that owner keeps alive. copied: it is a copy for this consumer. Raises BufferError if
-    the memory is read-only and the consumer's protocol is too old to express that."""
+         max_version: Optional[Tuple[int, int]], copied: bool = False, strides: Optional[Tuple[int, ...]] = None) -> Any:
+    """Makes a capsule over memory that owner keeps alive. copied: it is a copy for this consumer. strides: in elements;
+    None: C order. Raises BufferError if the memory is read-only and the consumer's protocol is too old to express
+    that."""
     versioned = max_version is not None and max_version[0] >= VERSION[0]
     if read_only and not versioned:
         raise BufferError("the memory is mapped for reading, which DLPack can say from version 1.0 on: take a consumer "
@@ -128,10 +129,8 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
         raise MemoryError
     ctypes.memset(address, 0, head)
     numbers = (ctypes.c_int64 * (2 * max(n, 1))).from_address(address + head)
-    stride = 1
-    for i in range(n - 1, -1, -1):
+    for i, stride in enumerate(strides or (math.prod(shape[i + 1 :]) for i in range(n))):
         numbers[i], numbers[n + i] = shape[i], stride
-        stride *= shape[i]
     managed = kind.from_address(address)
     managed.deleter = ctypes.cast(_deleter, _pointer).value
     if versioned:
@@ -139,8 +138,8 @@ def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: T
         managed.flags = (READ_ONLY if read_only else 0) | (COPIED if copied else 0)
     code, bits = _CODES[dtype]
     at = ctypes.cast(address + head, ctypes.POINTER(ctypes.c_int64))
-    strides = ctypes.cast(address + head + 8 * n, ctypes.POINTER(ctypes.c_int64))
-    managed.tensor = _Tensor(pointer, _Device(*device), n, _DataType(code, bits, 1), at, strides, 0)
+    steps = ctypes.cast(address + head + 8 * n, ctypes.POINTER(ctypes.c_int64))
+    managed.tensor = _Tensor(pointer, _Device(*device), n, _DataType(code, bits, 1), at, steps, 0)
     _out[address] = (kind, owner)
     try:
         return _capsule_new(address, _NAME[name], ctypes.cast(_unwanted, _pointer))

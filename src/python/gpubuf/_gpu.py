@@ -27,7 +27,8 @@ PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE
 
 
 class Tensor(NamedTuple):
-    """Elements in C order on a device of this process. owner keeps the memory alive."""
+    """Elements in C order on a device of this process. owner keeps the memory alive. axes: those of the array, by their
+    places in shape; empty: the same."""
 
     pointer: int
     nbytes: int
@@ -35,6 +36,14 @@ class Tensor(NamedTuple):
     shape: Tuple[int, ...]
     ordinal: int
     owner: Any
+    axes: Tuple[int, ...] = ()
+
+    @property
+    def seen(self) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+        """Shape and strides of the array; the strides in elements."""
+        axes = self.axes or tuple(range(len(self.shape)))
+        strides = tuple(math.prod(self.shape[axis + 1 :]) for axis in axes)
+        return tuple(self.shape[axis] for axis in axes), strides
 
 
 class Lane:
@@ -340,7 +349,7 @@ def copied(tensor: Tensor, ready: Callable[[int], None]) -> Tensor:
         ready(here.stream)
         here.copy(made.pointer, tensor.pointer, tensor.nbytes)
         here.sync()
-    return made
+    return made._replace(axes=tensor.axes)
 
 
 def into(out: Any, dtype: str, shape: Tuple[int, ...]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ._arrays import Array, Payload, bytes_of, empty
 from ._dtypes import OF_SAFETENSORS, SAFETENSORS
@@ -13,6 +13,23 @@ from .errors import BadType
 
 TYPE = "application/x-safetensors"
 HEADER_MAX = 16 << 20
+# The member of the metadata that has the order of axes of tensors that lie in memory in another one than C order: a
+# JSON object of names and axes, the outermost first. The file's shape is that of the memory.
+ORDER = "gpubuf.order"
+
+
+def orders_of(metadata: Mapping[str, str]) -> Dict[str, Tuple[int, ...]]:
+    """What ORDER says. A member that is no such object has no orders."""
+    try:
+        found = {name: tuple(axes) for name, axes in json.loads(metadata.get(ORDER, "{}")).items()}
+        return {name: axes for name, axes in found.items() if sorted(axes) == list(range(len(axes)))}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def inverse_of(order: Sequence[int]) -> Tuple[int, ...]:
+    """The axes that bring the memory's shape into the array's: memory.transpose(inverse) is the array."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def pieces_of(payloads: Mapping[str, Payload], metadata: Optional[Mapping[str, str]] = None) -> List[Piece]:

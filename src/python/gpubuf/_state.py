@@ -5,10 +5,14 @@ characters that a name may not have. Where the names differ, the tensor's own is
 """
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping as MappingType
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar, cast
+
+import numpy as np
 
 from . import _gpu, _models, _safetensors, _torch
 from .errors import BadArgument, BadType, BufferNotFound
@@ -96,20 +100,50 @@ def _memory(tensor: Any) -> Any:
     return about["data"][0], about["typestr"], about["shape"], about["strides"]
 
 
-def pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> List[Any]:
+def _permuted(array: Any, axes: Tuple[int, ...]) -> Any:
+    return array.permute(axes) if _torch.is_tensor(array) else array.transpose(axes)
+
+
+def _plain(array: Any) -> bool:
+    return bool(array.is_contiguous() if _torch.is_tensor(array) else array.flags["C_CONTIGUOUS"])
+
+
+def _in_memory(tensor: Any) -> Tuple[Any, Tuple[int, ...]]:
+    """The elements in C order, as they lie in memory, and the order of the axes there. A tensor whose elements do not
+    lie side by side is copied, and has no order."""
+    own = _torch.is_tensor(tensor)
+    strides = tensor.stride() if own else tensor.strides
+    order = tuple(sorted(range(tensor.ndim), key=lambda axis: -strides[axis] if tensor.shape[axis] > 1 else -math.inf))
+    lies = _permuted(tensor, order)
+    if _plain(lies) and not _plain(tensor):
+        return lies, order
+    return tensor.contiguous() if own else tensor, ()
+
+
+def pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str], strides: bool) -> List[Any]:
     """A safetensors file of the state dict. Of tied tensors the first is stored, and the metadata has the others' names
-    with its name, as safetensors' save_model writes them."""
+    with its name, as safetensors' save_model writes them. strides: elements stay in the order that they have in
+    memory."""
     _check(tensors, "")
     first: Dict[Any, str] = {}
     own: Dict[str, Any] = {}
     tied: Dict[str, str] = {}
+    orders: Dict[str, Tuple[int, ...]] = {}
     for name, tensor in tensors.items():
         key = _memory(tensor)
         of = first.setdefault(key, name) if key is not None else name
-        if of == name:
-            own[name] = tensor.contiguous() if _torch.is_tensor(tensor) else tensor
-        else:
+        if of != name:
             tied[name] = of
+        elif strides and (_torch.is_tensor(tensor) or isinstance(tensor, np.ndarray)):
+            own[name], order = _in_memory(tensor)
+            if order:
+                orders[name] = order
+        else:
+            own[name] = tensor.contiguous() if _torch.is_tensor(tensor) else tensor
+    if orders and _safetensors.ORDER in metadata:
+        raise BadArgument(f"the metadata has the key {_safetensors.ORDER!r}, which strides=True writes: leave it out")
+    if orders:
+        metadata = {**metadata, _safetensors.ORDER: json.dumps(orders)}
     both = sorted({*tied, *own} & {*metadata})
     if both:
         raise BadArgument(f"the metadata has the key {both[0]!r}, which is the name of a tensor: rename it")
@@ -162,6 +196,17 @@ def get_table(client: "Client", table: str, device: Any, out: Optional[Mapping[s
     raise AssertionError
 
 
+def _get_permuted(client: "Client", buffer: str, name: str, out: Any, order: Tuple[int, ...]) -> None:
+    """Fills an array with a tensor whose axes have that order in memory."""
+    lies = _permuted(out, order)
+    if _plain(lies):
+        client.get(buffer, tensor=name, out=lies)
+    elif _torch.is_tensor(out):
+        lies.copy_(client.get(buffer, tensor=name, out=lies.new_empty(lies.shape)))
+    else:
+        lies[...] = client.get(buffer, tensor=name, out=np.empty(lies.shape, lies.dtype))
+
+
 def _get_listed(client: "Client", table: str, listed: List[ListedTensor], device: Any,
                 out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:
     found = {tensor["name"]: tensor for tensor in listed}
@@ -175,11 +220,24 @@ def _get_listed(client: "Client", table: str, listed: List[ListedTensor], device
                               f"{len(missing) - 1} more: put them, or leave them out")
         wanted = list(out)
 
+    buffers = {tensor.get("buffer", table) for tensor in listed}
+    orders = {buffer: _safetensors.orders_of(client._metadata_of(buffer)) for buffer in buffers}
+
     def one(name: str) -> Tuple[str, Any]:
         tensor = found[name]
-        target = _torch.empty(tensor["dtype"], tuple(tensor["shape"]), device) if out is None else out[name]
-        client.get(tensor.get("buffer", table), tensor=name, out=target)
-        return name, target
+        buffer = tensor.get("buffer", table)
+        order = orders[buffer].get(tensor.get("alias_of", name), ())
+        if len(order) != len(tensor["shape"]):
+            order = ()
+        if out is not None:
+            if order:
+                _get_permuted(client, buffer, name, out[name], order)
+            else:
+                client.get(buffer, tensor=name, out=out[name])
+            return name, out[name]
+        target = _torch.empty(tensor["dtype"], tuple(tensor["shape"]), device)
+        client.get(buffer, tensor=name, out=target)
+        return name, _permuted(target, _safetensors.inverse_of(order)) if order else target
 
     got = dict(each(one, [(name,) for name in wanted], threads))
     if out is None:

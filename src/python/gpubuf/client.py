@@ -357,7 +357,7 @@ class Client(Names):
                        stream: Optional[str] = None, kind: Optional[str] = None, pool: Optional[str] = None,
                        device: Union[int, str, None] = None, durability: Optional[str] = None,
                        wait: Optional[float] = None, table: Optional[str] = None,
-                       metadata: Optional[Mapping[str, str]] = None) -> List[Put]:
+                       metadata: Optional[Mapping[str, str]] = None, strides: bool = False) -> List[Put]:
         """Puts each tensor of a torch module's ``state_dict()`` as a buffer, several at a time; see ``put``. Tensors on
         a GPU stay there.
 
@@ -367,14 +367,17 @@ class Client(Names):
 
         table: puts all of them into one buffer of that name instead, in one step, by way of the host. A tensor that is
         there by several names is stored once, and ``tensors``, ``get`` and ``list_tensors`` have each of the names.
-        metadata is the ``__metadata__`` of its file. Tensors of other strides are stored in C order."""
+        metadata is the ``__metadata__`` of its file. Tensors of other strides are stored in C order. With strides the
+        elements of a tensor that is transposed or permuted stay in the order that they have in memory, and ``tensors``,
+        ``load_into`` and ``get_state_dict`` give them with the same shape and strides. The file has the shape of the
+        memory, and the order in its metadata as ``gpubuf.order``; other readers of the file see that shape."""
         if table is not None:
             if prefix:
                 raise BadArgument("prefix is for a buffer of each tensor; leave it out with table")
-            return [self._put_table(table, _state.pieces(tensors, metadata or {}), wait, given(
+            return [self._put_table(table, _state.pieces(tensors, metadata or {}, strides), wait, given(
                 stream=stream, kind=kind, pool=pool, device=device, durability=durability))]
-        if metadata is not None:
-            raise BadArgument("metadata is of one buffer of all: give table, too")
+        if metadata is not None or strides:
+            raise BadArgument("metadata and strides are of one buffer of all: give table, too")
         more = given(stream=stream, kind=kind, pool=pool, device=device, durability=durability, wait=wait)
         return _state.put(self, tensors, prefix, threads, more)
 
@@ -462,6 +465,11 @@ class Client(Names):
             return of(name)
         except BufferNotFound as e:
             return _models.whole(self, name, e, of_model)
+
+    def _metadata_of(self, name: str) -> Dict[str, str]:
+        """The metadata of a buffer's table."""
+        _, answer = self._json("GET", self._below("buffers", name, "tensors"), {"limit": 1})
+        return cast(Dict[str, str], answer["metadata"] or {})
 
     def last_transfer(self, name: str) -> Optional[LastTransfer]:
         """The times of the last upload or download of at least 1 MiB of the bytes that the buffer has now. None if

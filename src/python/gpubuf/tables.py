@@ -18,7 +18,7 @@ from typing import (TYPE_CHECKING, Any, Dict, Iterator, List, Mapping as Fields,
 
 import numpy as np
 
-from . import _arrays, _dtypes, _gpu, _models, _torch
+from . import _arrays, _dtypes, _gpu, _models, _safetensors, _torch
 from ._regions import DeviceRegion, HostRegion
 from .errors import BadArgument, BadType, BufferNotFound, PreconditionFailed, TensorNotFound, UnsupportedArray
 from .mapping import Mapping, map_again
@@ -35,12 +35,19 @@ SHOWN = 3  # names in an error
 
 
 class Place(NamedTuple):
-    """Where a tensor lies in the buffer's memory. kind: its dtype by the file's name, or the daemon's."""
+    """Where a tensor lies in the buffer's memory. kind: its dtype by the file's name, or the daemon's. shape: as it
+    lies there. axes: those of the array, by their places in shape; empty: the same."""
 
     kind: str
     shape: Tuple[int, ...]
     at: int
     nbytes: int
+    axes: Tuple[int, ...]
+
+    @property
+    def seen(self) -> List[int]:
+        """The shape of the array."""
+        return [self.shape[axis] for axis in self.axes] if self.axes else list(self.shape)
 
 
 class _Columns(NamedTuple):
@@ -77,13 +84,18 @@ class Table:
         self.rows = dict(zip(columns.names, range(len(columns.names))))
         self.aliases = {name: of for name, of in sorted(self.metadata.items())
                         if name and of in self.rows and name not in self.rows}
+        self._axes = {self.rows[name]: _safetensors.inverse_of(order)
+                      for name, order in _safetensors.orders_of(self.metadata).items() if name in self.rows}
         self.rows.update({name: self.rows[of] for name, of in self.aliases.items()})
 
     def place(self, name: str) -> Place:
         row, columns = self.rows[name], self._columns
         shape = columns.shapes[row]
-        return Place(columns.kinds[row], _shape(shape) if isinstance(shape, str) else shape, int(self._at[row]),
-                     int(columns.ends[row] - columns.begins[row]))
+        if isinstance(shape, str):
+            shape = _shape(shape)
+        axes = self._axes.get(row, ())
+        return Place(columns.kinds[row], shape, int(self._at[row]), int(columns.ends[row] - columns.begins[row]),
+                     axes if len(axes) == len(shape) else ())
 
 
 FRONT = re.compile(rb'\{\s*(?:"__metadata__"\s*:\s*(?=\{))?')
@@ -278,20 +290,23 @@ class _Memory:
         if isinstance(region, DeviceRegion):
             pointer, owner = region.pointer()
             tensor = _gpu.Tensor(pointer + place.at if place.nbytes else 0, place.nbytes, dtype, place.shape,
-                                 region.device[1], owner)
+                                 region.device[1], owner, place.axes)
             return DeviceArray(tensor, "mapped", self.mapped.etag, self.mapped.readonly)
         kind = self._kinds.get(dtype)
         if kind is None:
             kind = self._kinds[dtype] = _dtypes.numpy_dtype(dtype, "take a tensor of torch: t.torch(name)")
         if place.nbytes == 0:
-            return np.empty(place.shape, kind)
-        # numpy.ndarray of a buffer would not hold it.
-        return np.frombuffer(self.mapped._host(), kind, place.nbytes // kind.itemsize, place.at).reshape(place.shape)
+            flat = np.empty(0, kind)
+        else:  # numpy.ndarray of a buffer would not hold it
+            flat = np.frombuffer(self.mapped._host(), kind, place.nbytes // kind.itemsize, place.at)
+        lies = flat.reshape(place.shape)
+        return lies.transpose(place.axes) if place.axes else lies
 
     def tensor(self, place: Place, dtype: str) -> Any:
         if self._bytes is None:
             self._bytes = _torch.over(self.mapped, self.mapped._open())
-        return _torch.part(self._bytes, place.at, place.nbytes, dtype, place.shape)
+        lies = _torch.part(self._bytes, place.at, place.nbytes, dtype, place.shape)
+        return lies.permute(place.axes) if place.axes else lies
 
     def forget(self) -> None:
         """Drops what keeps the memory mapped."""
@@ -559,10 +574,11 @@ class Tensors(MappingType[str, Any]):
 
     def info(self, name: str) -> ListedTensor:
         """Name, dtype, shape, bytes and offset of a tensor, as ``Client.list_tensors`` has them; of a model also the
-        buffer that has it. The memory is not touched."""
+        buffer that has it. The shape is the array's, if ``put_state_dict(strides=True)`` has put it. The memory is not
+        touched."""
         now = self._open()
         part, place, dtype = self._place(now, name)
-        found = ListedTensor(name=name, dtype=dtype, shape=list(place.shape), bytes=place.nbytes, offset=place.at)
+        found = ListedTensor(name=name, dtype=dtype, shape=place.seen, bytes=place.nbytes, offset=place.at)
         if name in part.table.aliases:
             found["alias_of"] = part.table.aliases[name]
         if now.index is not None:

@@ -29,7 +29,8 @@ class DeviceArray:
 
     def __init__(self, tensor: Tensor, road: str, etag: str, readonly: bool = False) -> None:
         self._tensor, self.readonly = tensor, readonly
-        self.dtype, self.shape, self.nbytes = tensor.dtype, tensor.shape, tensor.nbytes
+        self.dtype, self.nbytes = tensor.dtype, tensor.nbytes
+        self.shape, self._strides = tensor.seen
         self.pointer, self.ordinal, self.road, self.etag = tensor.pointer, tensor.ordinal, road, etag
 
     def __repr__(self) -> str:
@@ -53,14 +54,16 @@ class DeviceArray:
             raise BufferError("stream 0 is ambiguous; give 1 for the legacy default stream, 2 for the thread's")
         tensor = _gpu.copied(self._tensor, lambda _: None) if copy else self._tensor
         return _dlpack.give(tensor, tensor.pointer, self.__dlpack_device__(), self.dtype, self.shape,
-                            self.readonly and not copy, max_version, bool(copy))
+                            self.readonly and not copy, max_version, bool(copy), self._strides)
 
     @property
     def __cuda_array_interface__(self) -> Dict[str, Any]:
         if self.dtype not in _dtypes.NUMPY:
             raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}; DLPack does: torch.from_dlpack")
-        return {"shape": self.shape, "typestr": np.dtype(self.dtype).str, "data": (self.pointer, self.readonly),
-                "version": 3, "strides": None, "stream": None}
+        kind = np.dtype(self.dtype)
+        return {"shape": self.shape, "typestr": kind.str, "data": (self.pointer, self.readonly), "version": 3,
+                "strides": tuple(n * kind.itemsize for n in self._strides) if self._tensor.axes else None,
+                "stream": None}
 
     def torch(self) -> Any:
         """A tensor of torch over this memory, also of float8 types, which torch's DLPack may lack. torch does not know
@@ -71,15 +74,15 @@ class DeviceArray:
         kind = _torch.dtype_of(self.dtype)
         if self.nbytes == 0:
             return torch.empty(self.shape, dtype=kind, device=f"cuda:{self.ordinal}")
-        raw = DeviceArray(self._tensor._replace(dtype="uint8", shape=(self.nbytes,)), self.road, self.etag)
-        return torch.from_dlpack(raw).view(kind).reshape(self.shape)
+        raw = DeviceArray(self._tensor._replace(dtype="uint8", shape=(self.nbytes,), axes=()), self.road, self.etag)
+        return torch.from_dlpack(raw).view(kind).as_strided(self.shape, self._strides)
 
     def numpy(self) -> _arrays.Array:
         """A copy on the host; bfloat16 and float8 need ml_dtypes."""
-        array = _arrays.empty(self.dtype, self.shape, None)
+        array = _arrays.empty(self.dtype, self._tensor.shape, None)
         view, at = _arrays.bytes_of(array), 0
         with lane(self.ordinal) as here:
             for piece in here.down(self.pointer, self.nbytes):
                 view[at : at + len(piece)] = piece
                 at += len(piece)
-        return array
+        return array.transpose(self._tensor.axes) if self._tensor.axes else array
