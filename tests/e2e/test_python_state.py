@@ -103,7 +103,7 @@ def test_elements_stay_in_their_order(c):
 @pytest.mark.parametrize("order", ["", "{", "[]", "5", '{"a":5}', '{"a":[0,0]}', '{"a":[0]}', '{"a":["1",0]}',
                                    '{"a":[1,0,2]}', '{"b":[1,0]}', '{"a":null}', '{"a":{"1":0}}', "[" * 100000])
 def test_an_order_of_others_that_is_none(c, order):
-    """Metadata are anybody's: what is no order of these axes leaves the tensor as the file has it."""
+    """What is no order of these axes leaves the tensor as the file has it."""
     a = array_of("float32", (2, 3))
     c.put_state_dict({"a": a}, table="m", kind="pinned", metadata={"gpubuf.order": order})
     with c.tensors("m") as t:

@@ -113,7 +113,8 @@ for _one in (_deleter, _unwanted, _kept):
 
 
 def give(owner: Any, pointer: int, device: Tuple[int, int], dtype: str, shape: Tuple[int, ...], read_only: bool,
-         max_version: Optional[Tuple[int, int]], copied: bool = False, strides: Optional[Tuple[int, ...]] = None) -> Any:
+         max_version: Optional[Tuple[int, int]], copied: bool = False,
+         strides: Optional[Tuple[int, ...]] = None) -> Any:
     """Makes a capsule over memory that owner keeps alive. copied: it is a copy for this consumer. strides: in elements;
     None: C order. Raises BufferError if the memory is read-only and the consumer's protocol is too old to express
     that."""
