@@ -70,7 +70,7 @@ struct gb_pull_numbers {
     unsigned resumed;     /* connections that were made again after a break */
     unsigned begun_again; /* because the source had changed */
     unsigned failovers;   /* how often it continued at another node */
-    bool verified;        /* the source has a checksum, and it is that of the bytes */
+    bool verified;        /* the source told a checksum or digest, and it is that of the bytes */
 };
 
 struct gb_pull_call {

@@ -23,7 +23,7 @@ struct gb_source {
     struct gb_fetch fetch; /* first */
     struct gb_image_ask is;
     unsigned connections;
-    struct gb_digest_set digests;
+    struct gb_digest_set asked; /* by the client */
     struct gb_buffer_params to; /* labels: a reference */
     unsigned wait_ms;
     char *if_match;
@@ -35,7 +35,8 @@ struct gb_source {
     char *head; /* the first bytes of the file */
     size_t head_n;
     size_t head_room;
-    bool in_order; /* one part reads all, and hashes it */
+    struct gb_digest_set digests; /* what the file must have */
+    bool in_order;                /* one part reads all, and hashes it */
     struct gb_hash *hash[GB_DIGEST_ALGS];
 };
 
@@ -129,6 +130,11 @@ static enum gb_pull_outcome read_head(struct gb_source *s, size_t need, struct g
 static enum gb_pull_outcome plan_hashes(struct gb_source *s, struct gb_error *err) {
     unsigned i;
 
+    s->digests = s->asked;
+    if (s->asked.given == 0 && s->way->told.given != 0) { /* one is enough, and each takes its time */
+        s->digests = s->way->told;
+        s->digests.given &= s->digests.given & 1u << GB_DIGEST_SHA256 ? 1u << GB_DIGEST_SHA256 : ~0u;
+    }
     s->in_order = !s->way->ranged || (s->image.scattered && s->digests.given != 0);
     for (i = 0; i < GB_DIGEST_ALGS && s->in_order; i++) {
         if (!(s->digests.given & 1u << i))
@@ -391,6 +397,17 @@ static int complete(struct gb_source *s, struct gb_error *err) {
     return gb_fetch_complete(&s->fetch, &expected, s->way->name, err);
 }
 
+/* Whether the file has a digest that its source told. */
+static bool is_verified(const struct gb_source *s) {
+    bool has = false;
+    unsigned i;
+
+    for (i = 0; i < GB_DIGEST_ALGS; i++)
+        has = has || (s->digests.given & s->way->told.given & 1u << i &&
+                      gb_digest_equal(&s->digests.digest[i], &s->way->told.digest[i]));
+    return has;
+}
+
 static void describe(const struct gb_source *s, struct gb_upload_params *ret) {
     const struct gb_image *image = &s->image;
 
@@ -439,6 +456,7 @@ static enum gb_pull_outcome commit_growing(struct part *p) {
     if (r < 0)
         return GB_PULL_FAILED;
     s->fetch.numbers.bytes = part->got;
+    s->fetch.numbers.verified = is_verified(s);
     gb_fetch_take_result(&s->fetch, &rec, created, &times);
     return GB_PULL_OK;
 }
@@ -498,6 +516,7 @@ static enum gb_pull_outcome bring_sized(struct gb_source *s, struct gb_error *er
         return GB_PULL_FAILED;
     if (!gb_fetch_commits(&s->fetch))
         return GB_PULL_STOPPED;
+    s->fetch.numbers.verified = is_verified(s);
     return complete(s, err) < 0 ? GB_PULL_FAILED : GB_PULL_OK;
 }
 
@@ -563,6 +582,8 @@ static int run(struct gb_fetch *fetch, struct gb_error *err) {
     clear(s);
     free(s->head);
     s->head = NULL;
+    if (why.code == GB_ERR_DIGEST_MISMATCH && s->asked.given == 0)
+        why.code = GB_ERR_SOURCE_REFUSED; /* the source contradicts itself */
     return outcome == GB_PULL_OK ? 0 : gb_error_move(err, &why);
 }
 
@@ -595,7 +616,7 @@ static struct gb_source *source_new(struct gb_pulls *pulls, const struct gb_sour
     }
     s->is = params->is;
     s->connections = params->connections;
-    s->digests = params->digests;
+    s->asked = params->digests;
     s->to = params->to;
     s->to.labels = params->to.labels ? gb_text_ref(params->to.labels) : NULL;
     s->wait_ms = params->wait_ms;

@@ -51,6 +51,7 @@ struct head {
     uint64_t total;
     char tag[GB_PULL_TAG_SIZE];
     bool named;
+    struct gb_digest_set told;
     char location[GB_SOURCE_URL_MAX + 1];
 };
 
@@ -118,6 +119,26 @@ static void read_tag(const char *s, size_t n, struct head *ret) {
     ret->tag[n] = '\0';
 }
 
+/* sha-256=:BASE64:, sha-512=:BASE64: of all of the bytes, also beside a range of them. */
+static void read_digests(const char *s, size_t n, struct gb_digest_set *ret) {
+    const char *end = s + n;
+
+    while (s < end) {
+        const char *comma = memchr(s, ',', (size_t)(end - s));
+        const char *stop = comma ? comma : end;
+        const char *equals = memchr(s, '=', (size_t)(stop - s));
+        enum gb_digest_alg alg;
+
+        while (s < stop && (*s == ' ' || *s == '\t'))
+            s++;
+        if (equals && stop - equals > 3 && equals[1] == ':' && stop[-1] == ':' &&
+            gb_digest_find(s, (size_t)(equals - s), &alg) &&
+            gb_digest_parse(alg, equals + 2, (size_t)(stop - 1 - (equals + 2)), &ret->digest[alg]))
+            ret->given |= 1u << alg;
+        s = comma ? comma + 1 : end;
+    }
+}
+
 static bool contains(const char *s, size_t n, const char *word) {
     size_t len = strlen(word);
     size_t i;
@@ -149,6 +170,11 @@ static void read_field(struct url_conn *c, const char *line, size_t n) {
         read_tag(s, len, head);
     } else if (is_named(line, n, "Content-Type", &s, &len)) {
         head->named = contains(s, len, "safetensors");
+    } else if (is_named(line, n, "Repr-Digest", &s, &len)) {
+        read_digests(s, len, &head->told);
+    } else if (is_named(line, n, "x-amz-checksum-sha256", &s, &len)) { /* S3's of one part; that of several has a "-" */
+        if (gb_digest_parse(GB_DIGEST_SHA256, s, len, &head->told.digest[GB_DIGEST_SHA256]))
+            head->told.given |= 1u << GB_DIGEST_SHA256;
     } else if (is_named(line, n, "Location", &s, &len)) {
         snprintf(head->location, sizeof(head->location), "%.*s", len < sizeof(head->location) ? (int)len : 0, s);
     } else if (is_named(line, n, "Retry-After", &s, &len) && gb_parse_u64(s, len, &number) == GB_PARSE_OK) {
@@ -536,6 +562,7 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
     bool ranged = true;
 
     way->tag[0] = '\0';
+    way->told.given = 0;
     outcome = request(c, &range, err);
     if (outcome != GB_PULL_OK)
         return outcome;
@@ -549,8 +576,10 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
     }
     way->named = c->head.named || gb_image_named(u->url, strcspn(u->url, "?#"));
     outcome = c->head.status == 206 && ranged ? open_range(c, err) : open_whole(c, err);
-    if (outcome == GB_PULL_OK)
+    if (outcome == GB_PULL_OK) {
         strcpy(way->tag, c->head.tag);
+        way->told = c->head.told;
+    }
     return outcome;
 }
 

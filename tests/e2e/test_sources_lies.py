@@ -10,9 +10,12 @@ from harness import until
 from ports import free_url
 from sources import (ASYNC, MIB, Answer, begun, digest, ended, nothing_left, owning, refused, tag_of,
                      take)
-from values import payload
+from test_tables import file, some
+from values import array_of, npy, payload
 
 BIG = payload(40 * MIB + 12345, 7)
+ARRAY = npy(array_of("float32", (600, 1001)).T)  # in Fortran order
+TABLE = file(some())
 
 
 @pytest.fixture
@@ -311,6 +314,38 @@ def test_an_if_range_that_is_answered_with_the_whole(own):
     server.lie = whole
     take(s, server.url)
     assert s.data("m") == BIG[::-1]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("body", [BIG[:3 * MIB + 1], ARRAY, TABLE], ids=["raw", "npy", "table"])
+def test_a_digest_that_the_server_tells(own, ranges, body):
+    server, s = own(body, ranges=ranges)
+    said = {}
+    server.lie = lambda request, answer: answer.headers.update(said)
+    named = {"format": "safetensors"} if body is TABLE else {}
+    right, long = digest(body), digest(body, "sha512")
+    for header, value, verified in (
+            ("Repr-Digest", f"sha-256=:{right}:", True), ("repr-digest", f"md5=:AAAA:, sha-512=:{long}:", True),
+            ("Repr-Digest", f"sha-512=:{digest(b'', 'sha512')}:, sha-256=:{right}:", True),
+            ("x-amz-checksum-sha256", right, True), ("x-amz-checksum-sha256", right[:-1] + "=-3", False),
+            ("Repr-Digest", f"sha-256={right}", False), ("Repr-Digest", "sha-256=:AAAA:", False),
+            ("Repr-Digest", ",=:,sha-256=::,sha-256=:", False), ("Repr-Digest", "", False),
+            ("Content-Digest", f"sha-256=:{digest(b'')}:", False)):
+        said.clear()
+        said[header] = value
+        made = take(s, server.url, status=200 if "m" in s.names("buffers") else 201, **named)
+        assert made["pulled"]["verified"] is verified, (header, value)
+    s.delete("buffers/m")
+    for value in (f"sha-256=:{digest(b'')}:", f"sha-512=:{digest(b'', 'sha512')}:"):
+        said.clear()
+        said["Repr-Digest"] = value
+        refused(s, server.url, 502, "source_refused", value[:7], **named)
+        nothing_left(s)
+    p = s.ask("POST", "buffers/m/copy", {"from_url": server.url, **named, "digest": {"sha-512": digest(b"", "sha512")}})
+    p.problem(400, "digest_mismatch")
+    said["Repr-Digest"] = f"sha-256=:{digest(b'')}:"  # the request's own counts, and not the server's
+    made = take(s, server.url, **named, digest={"sha-512": long})
+    assert made["pulled"]["verified"] is False
 
 
 def test_other_bytes_under_the_same_tag(own):
