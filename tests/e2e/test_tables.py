@@ -24,14 +24,15 @@ from values import payload
 
 ALIGN = 256
 META = {"format": "pt", "note": "a \"quoted\" word"}
-RAW = {"float32": "F32", "int16": "I16", "uint8": "U8", "int64": "I64", "float16": "F16", "bool": "BOOL"}
+RAW = {np.dtype(name): kind for name, kind in (("float32", "F32"), ("int16", "I16"), ("uint8", "U8"), ("int64", "I64"),
+                                               ("float16", "F16"), ("bool", "BOOL"))}
 
 
 def file(arrays, metadata=None, blanks=0):
     """As safetensors.numpy.save, but in the order given."""
     header, at = {"__metadata__": metadata} if metadata else {}, 0
     for name, a in arrays.items():
-        header[name] = {"dtype": RAW[str(a.dtype)], "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
+        header[name] = {"dtype": RAW[a.dtype], "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}
         at += a.nbytes
     return file_of(json.dumps(header).encode() + b" " * blanks, b"".join(a.tobytes() for a in arrays.values()))
 
@@ -81,7 +82,7 @@ def test_a_file_and_back(s):
         assert len(memory) == made["bytes"]
         for t in listed["items"]:
             a = arrays[t["name"]]
-            assert (t["shape"], t["bytes"], RAW[t["dtype"]]) == (list(a.shape), a.nbytes, RAW[str(a.dtype)])
+            assert (t["shape"], t["bytes"], RAW[np.dtype(t["dtype"])]) == (list(a.shape), a.nbytes, RAW[a.dtype])
             assert not a.nbytes or t["offset"] % ALIGN == 0
             assert memory[t["offset"]:t["offset"] + t["bytes"]] == a.tobytes()
 
@@ -537,7 +538,8 @@ def filled_up(arrays, header_bytes):
     """A file whose header has that many bytes, most of them metadata."""
     body = file(arrays, {"note": ""})
     n = int.from_bytes(body[:8], "little")
-    return file(arrays, {"note": "x" * (header_bytes - n)})
+    at = body.index(b'"note": "') + len(b'"note": "')
+    return header_bytes.to_bytes(8, "little") + body[8:at] + b"x" * (header_bytes - n) + body[at:]
 
 
 def test_headers_of_every_length(s):
