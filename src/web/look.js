@@ -14,7 +14,7 @@ const NAMES_MAX = 1000;   // of tensors that are offered; others are typed
 function aboutOf(b) {
   return [
     `${b.dtype} ${axes(b.shape)}`, bytes(b.bytes), b.kind, b.mirrored && `head ${b.head}`, `generation ${b.generation}`,
-    b.sealed && 'sealed', b.state, `in ${places(b)}`, `durability ${b.durability}`,
+    b.link && `link to ${b.link}`, b.sealed && 'sealed', b.state, `in ${places(b)}`, `durability ${b.durability}`,
     b.spill !== 'never' && `spill ${b.spill}`, b.resident && 'resident', `changed ${dated(b.updated_at)}`
   ].filter(Boolean).join(' · ');
 }

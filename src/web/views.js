@@ -165,7 +165,9 @@ export function bufferTable(parent, look, empty) {
         key: 'kind',
         label: 'Kind',
         value: (b) => b.kind,
-        text: (b) => [b.kind, b.mirrored && 'mirrored', b.sealed && 'sealed'].filter(Boolean).join(', ')
+        text: (b) => [
+          b.kind, b.mirrored && 'mirrored', b.sealed && 'sealed', b.link && `link to ${b.link}`
+        ].filter(Boolean).join(', ')
       },
       {key: 'head', label: 'Head', value: (b) => b.head || '', text: (b) => b.head || '–'},
       sized('generation', 'Generation', count),

@@ -83,6 +83,23 @@ def test_the_tensors_of_a_model(start, open_page):
     page.keep("tensors")
 
 
+def test_which_version_a_link_is(start, open_page):
+    d = start()
+    for name in ("m-v1", "m-v2"):
+        d.put(name, file({"w": numpy.arange(6, dtype="i2")})).expect(201)
+        d.ask("POST", f"/v1/sessions/default/buffers/{name}/seal").expect(200)
+    link = {"from": "m-v1", "share": True}
+    d.ask("POST", "/v1/sessions/default/buffers/current/copy", link).expect(201)
+    page = open_page(d)
+    shown = "[...document.querySelectorAll('#buffers tbody tr')].some(r => r.textContent.includes('link to %s'))"
+    page.until("the list says it", shown % "m-v1")
+    look(page, "current")
+    assert "link to m-v1" in page.text("#look-about")
+    page.click("#look-close")
+    d.ask("POST", "/v1/sessions/default/buffers/current/copy", {**link, "from": "m-v2"}).expect(200)
+    page.until("the list follows", shown % "m-v2")
+
+
 BOX = "(r => [r.x, r.y, r.width, r.height])(document.getElementById('look-picture').getBoundingClientRect())"
 INSIDE = ("(([p, f]) => p.left >= f.left && p.right <= f.right && p.top >= f.top && p.bottom <= "
           "f.bottom)(['#look-picture', '.frame'].map(s => document.querySelector(s).getBoundingClientRect()))")
