@@ -12,7 +12,7 @@ import picked  # noqa: E402
 from conform import Session  # noqa: E402
 from durable import OPTIONS  # noqa: E402
 from gpubuf_cli import Cli  # noqa: E402
-from harness import BACKENDS, REFUSED_CALL, SANITIZERS, SMALL_SLOTS, Daemon, starting  # noqa: E402
+from harness import REFUSED_CALL, SANITIZERS, SMALL_SLOTS, Daemon, starting  # noqa: E402
 from record import RECORD  # noqa: E402
 
 _names = itertools.count(1)
@@ -52,7 +52,7 @@ def pytest_sessionfinish():
             f.writelines(f"{outcome} {name}\n" for name, outcome in _outcomes.items())
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
+@pytest.fixture(scope="session", params=picked.backends())
 def backend(request):
     return request.param
 

@@ -56,6 +56,11 @@ LONG = ["test_schema", "test_tls_suites", "test_broken", "test_tokens", "test_pa
         "test_adopt_kill", "test_share_kill"]
 
 
+def backends():
+    """Those that a run may pick tests of. Each worker collects all tests, which takes as long as many of them do."""
+    return BACKENDS[:1] if SET in ("check", "quick") else BACKENDS
+
+
 def pytest_ignore_collect(collection_path):
     """Reading all files takes longer than the few tests of make quick."""
     name = collection_path.stem.removeprefix("test_")
