@@ -23,11 +23,12 @@ OF_MEMORY = {"test_" + name for name in """
 # random, crowds of clients, what other programs make of the interface.
 REST = {"test_" + name for name in """
     access_log adopt_kill backup_recipes bounds broken documents durable_faults durable_files durable_kill
-    durable_load durable_power durable_writes fleet_checker fleet_clocks fleet_cuts fleet_move_keys
-    fleet_move_requests fleet_nodes fleet_pull_replica fleet_quorum fleet_restore fleet_stop fleet_ways fsck
-    generated_client hostile page_actions page_address page_durable page_live page_look page_pictures page_rates
-    proxy_files pull python_package remedies repeat reuse room schema share_gpu share_kill soak stop suites
-    tls_crowd tls_suites tokens tokens_file triton unknown_length unread""".split()}
+    durable_load durable_power durable_writes fleet_checker fleet_clocks fleet_cuts fleet_hub_quorum fleet_move_keys
+    fleet_move_requests fleet_nodes fleet_pull_replica fleet_quorum fleet_restore fleet_stop fleet_targets
+    fleet_ways fsck generated_client hostile limits order_programs page_actions page_address page_durable page_fleet
+    page_live page_look page_pictures page_rates proxies proxy_files pull python_package python_producers
+    python_shared remedies repeat reuse room schema scopes share_gpu share_kill smuggling soak sources_lies stop
+    suites tls_crowd tls_files tls_suites tokens tokens_file triton unknown_length unread""".split()}
 
 # What make quick runs: one test for each large part, none of which takes long.
 QUICK = {tuple(name.split("/")) for name in """

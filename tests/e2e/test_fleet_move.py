@@ -169,6 +169,7 @@ def test_links_stay_links(fleet, session):
         for name, data in ("current", two), ("before", one), ("gone", b"written" + one[7:]):
             assert fleet.ask(to, "GET", DATA.format(session, name)).body == data
         fleet.ask(to, "POST", f"{S}/buffers/current/copy", {"from": "v2", "share": True}).expect(200)
+    fleet.ask("a", "DELETE", S).expect(204)
 
 
 def test_writers_lose_nothing(fleet, session):
