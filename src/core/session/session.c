@@ -785,13 +785,18 @@ int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error 
 
 void gb_session_withdraw(struct gb_session *session) {
     struct gb_core *core = session->core;
+    bool enrolled;
 
     pthread_mutex_lock(&core->sessions_lock);
-    gb_map_take(&core->sessions, gb_session_name(session)->s);
-    free_name_locked(session);
-    gb_idlist_take(&core->sessions_by_id, session->id);
+    enrolled = gb_idlist_after(&core->sessions_by_id, session->id - 1, NULL) == session;
+    if (enrolled) {
+        gb_map_take(&core->sessions, gb_session_name(session)->s);
+        free_name_locked(session);
+        gb_idlist_take(&core->sessions_by_id, session->id);
+    }
     pthread_mutex_unlock(&core->sessions_lock);
-    gb_session_unref(session);
+    if (enrolled)
+        gb_session_unref(session);
 }
 
 /* The map has the name that one is about to get, too. core->sessions_lock is held. */

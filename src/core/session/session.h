@@ -202,7 +202,8 @@ const struct gb_name *gb_session_client_name(const struct gb_session *session);
 /* Puts the session into map and list if there are fewer than max; on success the map takes the reference.
  * SESSION_EXISTS, LIMIT_REACHED. */
 int gb_session_enroll(struct gb_session *session, uint64_t max, struct gb_error *err);
-void gb_session_withdraw(struct gb_session *session); /* and drops the map's reference */
+/* Takes it out and drops the map's reference, unless that was done: a session may expire while the core is closed. */
+void gb_session_withdraw(struct gb_session *session);
 
 /* Reserves another name for a registered session, "NAME.superseded-EPOCH": no other session gets it, and this one is
  * not found by it yet. The caller has the session's fifo lock. Returns 0 or -1. */
