@@ -582,8 +582,10 @@ static int run(struct gb_fetch *fetch, struct gb_error *err) {
     clear(s);
     free(s->head);
     s->head = NULL;
-    if (why.code == GB_ERR_DIGEST_MISMATCH && s->asked.given == 0)
-        why.code = GB_ERR_SOURCE_REFUSED; /* the source contradicts itself */
+    if (why.code == GB_ERR_DIGEST_MISMATCH && s->asked.given == 0) {
+        why.code = GB_ERR_SOURCE_REFUSED; /* it contradicts itself */
+        gb_error_append(&why, why.code, "; the source told this digest, and 'digest' in the request replaces it");
+    }
     return outcome == GB_PULL_OK ? 0 : gb_error_move(err, &why);
 }
 

@@ -339,7 +339,7 @@ def test_a_digest_that_the_server_tells(own, ranges, body):
     for value in (f"sha-256=:{digest(b'')}:", f"sha-512=:{digest(b'', 'sha512')}:"):
         said.clear()
         said["Repr-Digest"] = value
-        refused(s, server.url, 502, "source_refused", value[:7], **named)
+        refused(s, server.url, 502, "source_refused", value[:7], "'digest' in the request replaces it", **named)
         nothing_left(s)
     p = s.ask("POST", "buffers/m/copy", {"from_url": server.url, **named, "digest": {"sha-512": digest(b"", "sha512")}})
     p.problem(400, "digest_mismatch")
