@@ -25,6 +25,7 @@ def play(name, *args):
 
 
 @pytest.mark.once
+@pytest.mark.timeout(600)
 def test_a_resident_model(tmp_path):
     """Where torch and transformers are: a small model, by processes that map it."""
     optional("torch")
