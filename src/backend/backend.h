@@ -92,6 +92,9 @@ struct gb_backend_ops {
 
     int (*kind_alloc)(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                       struct gb_error *err);
+    bool (*kind_keeps)(struct gb_backend *be, enum gb_kind kind);
+    int (*kind_take)(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, int fd, void **ret,
+                     struct gb_error *err);
     int (*kind_free)(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
     int (*move)(struct gb_backend *be, const struct gb_location *dst, const struct gb_location *src, uint64_t bytes,
                 struct gb_stream *stream, enum gb_copy_way *ret_way, struct gb_error *err);
@@ -412,6 +415,20 @@ static inline int gb_mem_fill(struct gb_backend *be, void *dst, uint64_t pattern
 static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                                     struct gb_error *err) {
     return be->ops->kind_alloc(be, device, kind, bytes, ret, err);
+}
+
+/* Whether memory of the kind has a descriptor by which another process of this backend, or a later one, takes it with
+ * gb_mem_kind_take: that of gb_mem_export by gb_kept_way, for writing. [any thread, never blocks] */
+static inline bool gb_mem_kind_keeps(struct gb_backend *be, enum gb_kind kind) {
+    return be->ops->kind_keeps(be, kind);
+}
+
+/* Memory that exists, with its bytes, instead of fresh memory: fd is its descriptor, which is not closed and not needed
+ * afterwards. Otherwise as gb_mem_kind_alloc; gb_mem_kind_free frees this process's part of it. Errors: UNSUPPORTED for
+ * a kind that is not kept; CANNOT_ADOPT if fd is no such memory of the device, or has fewer bytes. */
+static inline int gb_mem_kind_take(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, int fd,
+                                   void **ret, struct gb_error *err) {
+    return be->ops->kind_take(be, device, kind, bytes, fd, ret, err);
 }
 
 /* Frees memory of gb_mem_kind_alloc, of the same number of bytes. No queued work may use it. Blocks: for kinds IPC and

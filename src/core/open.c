@@ -18,6 +18,7 @@
 #include "core/memory/alloc.h"
 #include "core/memory/content.h"
 #include "core/memory/frees.h"
+#include "core/memory/kept.h"
 #include "core/observe/health.h"
 #include "core/observe/stats.h"
 #include "core/public/access.h"
@@ -137,6 +138,8 @@ static int start(struct gb_core *core, struct gb_error *err) {
     if (gb_lane_init(&core->inspect, "gb-inspect", gb_lane_no_more, NULL, err) < 0 ||
         gb_lane_init(&core->report, "gb-report", gb_lane_no_more, NULL, err) < 0)
         return -1;
+    if (gb_kept_open(core, &core->kept, err) < 0)
+        return -1;
     if (gb_feed_start(core, err) < 0 || gb_core_restore(core, err) < 0 || gb_checkpoints_start(core, err) < 0)
         return -1;
     if (gb_core_health_start(core, err) < 0)
@@ -169,6 +172,7 @@ static bool make_parts(struct gb_core *core) {
 }
 
 static void free_core(struct gb_core *core) {
+    gb_kept_free(core->kept);
     gb_map_done(&core->sessions);
     gb_idlist_done(&core->sessions_by_id);
     gb_tokens_free(core->tokens);
@@ -274,6 +278,7 @@ void gb_core_close(struct gb_core *core) {
         gb_sampler_take(core);
     gb_health_watch_stop(core->health);
     core->health = NULL;
+    gb_kept_leave(core->kept);
     gb_leases_end(core);
     forget_sessions(core);
     gb_core_wait(core);

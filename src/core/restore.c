@@ -1,6 +1,7 @@
 /* The records of the database become pools, sessions and buffers at the start, and files of bytes find their rows. A
  * record without bytes is LOST. open.c calls this, before the core serves requests. */
 #include "core/restore.h"
+#include "core/memory/kept.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,13 +245,52 @@ static int restore_stored(struct gb_session *s, struct found *found, struct gb_b
     return 0;
 }
 
+/* --- kept memory -------------------------------------------------------------------------------------------------- */
+
+/* The keeper has had the buffer's bytes: they are where they were. Those that were being overwritten are of no
+ * generation. NULL: it had not. */
+static struct gb_content *restore_kept(struct gb_session *s, struct gb_buffer_rec *rec) {
+    struct gb_buffer_rec found = *rec;
+    bool partial = false;
+    struct gb_content *c =
+        rec->state == GB_BUFFER_READY || rec->state == GB_BUFFER_PARTIAL ? gb_kept_find(s, &found, &partial) : NULL;
+
+    if (!c)
+        return NULL;
+    if (rec->state == GB_BUFFER_READY && partial) {
+        found.state = GB_BUFFER_PARTIAL;
+        found.head = GB_HEAD_UNINITIALIZED;
+        found.generation++;
+        found.version++;
+        found.run = s->core->run;
+        found.has_crc32c = false;
+        found.crc32c = 0;
+    }
+    *rec = found;
+    return c;
+}
+
+/* The disk may have bytes of the buffer as well: the same, or earlier ones, which those in memory replace soon. */
+static void restore_beside(struct gb_session *s, const struct found *found, struct gb_buffer *b,
+                           struct gb_buffer_rec *rec) {
+    struct gb_stored *stored = rec->durability != GB_DURABILITY_NONE ? stored_of(&found->stored, rec->id) : NULL;
+
+    if (!stored || !(found->all_there || stored->found))
+        return;
+    b->stored = gb_stored_ref(stored);
+    s->used_stored_bytes += stored->rec.bytes;
+    rec->stored_generation = stored->rec.generation;
+}
+
 /* --- records ------------------------------------------------------------------------------------------------------ */
 
 static int add_buffer(struct gb_session *s, struct found *found, const struct gb_buffer_rec *rec,
                       struct gb_error *err) {
     struct gb_buffer *b = gb_buffer_new(&rec->name);
     struct gb_buffer_rec lost = *rec;
-    bool stored;
+    struct gb_content *content;
+    struct gb_buffer *first; /* has the same memory */
+    bool stored = false;
 
     lost.run = lost.record_run = s->core->run;
     if (!b || gb_buffer_pool_text_locked(s, b, &rec->pool, &b->rec.pool) < 0 ||
@@ -264,16 +304,24 @@ static int add_buffer(struct gb_session *s, struct found *found, const struct gb
         return gb_no_memory(err); /* the place in the map goes with the session */
     /* Not written back: the next start would come to the same result, and the next change writes it. So a file that is
      * put back heals its buffer. */
-    if (restore_stored(s, found, b, &lost, &stored, err) < 0)
+    content = restore_kept(s, &lost);
+    if (content)
+        restore_beside(s, found, b, &lost);
+    else if (restore_stored(s, found, b, &lost, &stored, err) < 0)
         return -1;
-    if (!stored && lost.state != GB_BUFFER_LOST && !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
+    if (!content && !stored && lost.state != GB_BUFFER_LOST && !(lost.mirrored && lost.head == GB_HEAD_UNINITIALIZED)) {
         lost.head = GB_HEAD_UNINITIALIZED;
         lost.state = GB_BUFFER_LOST;
         lost.version++;
     }
     s->counted_buffers++;
     atomic_fetch_add(&s->core->counted_buffers, 1);
-    gb_buffer_set_locked(s, b, &lost, NULL);
+    first = content ? content->of : NULL;
+    gb_buffer_set_locked(s, b, &lost, content);
+    if (first)
+        gb_buffer_share_locked(b, first);
+    if (content)
+        gb_buffer_note_behind_locked(s, b);
     if (rec->pool.s[0] != '\0' && !gb_core_pool_find_locked(s, &rec->pool, NULL))
         gb_buffer_leave_pool_locked(s, b);
     return 0;
@@ -445,6 +493,7 @@ static int load_records(struct gb_core *core, struct gb_error *err) {
         rolled_back_free(rolled);
         return -1;
     }
+    gb_kept_settle(core->kept);
     core->found.lost = atomic_load(&core->lost_buffers);
     note_lost(core);
     write_rolled_back(rolled);

@@ -59,6 +59,7 @@ struct gb_daemon {
     int64_t token_end_us;  /* when the next token expires for all threads; 0: none does */
     int64_t token_look_us; /* the wall clock when that was last checked */
     struct gb_closer *closer;
+    struct gb_keeper *keeper; /* NULL: no memory outlives the process */
     struct gb_core *core;
     struct gb_api *api;
     struct gb_request_log *requests;

@@ -27,6 +27,7 @@
 #include "daemon/fleet.h"
 #include "daemon/request_log.h"
 #include "daemon/tokens.h"
+#include "keeper/keeper.h"
 
 /* --- systemd ------------------------------------------------------------------------------------------------------ */
 
@@ -386,6 +387,8 @@ int main(int argc, char **argv) {
     gb_standard_hold();
     gb_thread_stacks();
     probed = gb_backend_probe(argc, argv);
+    if (probed < 0)
+        probed = gb_keeper_main(argc, argv);
     if (probed >= 0)
         return probed;
     while (at < argc && taken == 1)

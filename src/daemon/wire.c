@@ -34,6 +34,7 @@
 #include "daemon/state_dir.h"
 #include "daemon/tokens.h"
 #include "http/tls/context.h"
+#include "keeper/keeper.h"
 
 /* --- open files --------------------------------------------------------------------------------------------------- */
 
@@ -509,11 +510,37 @@ static uint64_t pinned_bytes(struct gb_daemon *daemon) {
     return bytes > 0 && bytes < o->slots_bytes ? o->slots_bytes : bytes;
 }
 
+/* Starts a process, so it comes before the cage. */
+static int open_keeper(struct gb_daemon *daemon, struct gb_error *err) {
+    const struct gb_keeper_config config = {daemon->state_dir, (unsigned)daemon->options.keep_for};
+    struct gb_error why = GB_ERROR_INIT;
+
+    if (strcmp(daemon->options.keep, "off") == 0 || gb_keeper_open(&config, &daemon->keeper, &why) == 0)
+        return 0;
+    if (strcmp(daemon->options.keep, "auto") != 0)
+        return gb_error_move(err, &why);
+    gb_log(&daemon->log, GB_LOG_WARNING, "keep", "memory ends with the daemon: %s", why.detail);
+    return 0;
+}
+
+static void log_kept(struct gb_daemon *daemon) {
+    struct gb_kept_stat stat;
+
+    gb_kept_stat(daemon->core, &stat);
+    if (stat.found > 0)
+        gb_log(&daemon->log, GB_LOG_INFO, "keep", "%llu buffers' memory was kept, %llu bytes: they are as they were",
+               (unsigned long long)stat.found, (unsigned long long)stat.found_bytes);
+    if (stat.why.code != GB_OK)
+        gb_log(&daemon->log, GB_LOG_WARNING, "keep", "memory that was kept could not be taken over: %s",
+               stat.why.detail);
+}
+
 static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     const struct gb_options *o = &daemon->options;
     struct gb_core_config config = {
         .backend = daemon->backend,
         .store = daemon->store,
+        .keeper = daemon->keeper,
         .disk = daemon->disk,
         .disk_threads = (unsigned)o->disk_threads,
         .orphan_ttl_s = o->orphan_ttl,
@@ -560,6 +587,7 @@ static int open_core(struct gb_daemon *daemon, struct gb_error *err) {
     if (gb_health_policy_parse(o->health, &config.health_policy, err) < 0 ||
         gb_core_open(&config, &daemon->core, err) < 0)
         return -1;
+    log_kept(daemon);
     log_pools(daemon);
     return 0;
 }
@@ -743,8 +771,8 @@ enum gb_exit gb_daemon_start(struct gb_daemon *daemon, struct gb_error *err) {
         gb_log(&daemon->log, GB_LOG_INFO, "tls", "kernel TLS: %s", daemon->kernel_tls ? "present, not used" : "absent");
     unlink(daemon->listen_file); /* a killed daemon left it: scripts that wait for it must not read old addresses */
     /* A port below 1024 takes a capability, and the store has threads: they begin in the cage. */
-    if (listen_all(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 || open_store(daemon, err) != 0 ||
-        open_disk(daemon, err) != 0)
+    if (listen_all(daemon, err) != 0 || open_keeper(daemon, err) != 0 || gb_daemon_enclose(daemon, err) != 0 ||
+        open_store(daemon, err) != 0 || open_disk(daemon, err) != 0)
         return exit_of(err);
     status = check_tokens(daemon, err);
     if (status != GB_EXIT_OK)
@@ -792,6 +820,7 @@ void gb_daemon_done(struct gb_daemon *daemon) {
     gb_tls_context_unref(daemon->tls);
     gb_listen_done(&daemon->listeners, !served);
     gb_core_close(daemon->core);
+    gb_keeper_close(daemon->keeper);
     gb_api_free(daemon->api); /* what the core ends last may still tell it */
     gb_backend_close(daemon->backend);
     gb_token_store_close(daemon->tokens);

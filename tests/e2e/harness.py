@@ -311,7 +311,8 @@ class Daemon:
         self.log_path = tempfile.mktemp(prefix="gbe-log-")
         if secure.EVERYWHERE and tuple(listen) == ("--listen", "127.0.0.1:0"):
             listen = secure.options()
-        args = [*(program or [binary()]), "--state-dir", self.state, *listen, *options]
+        keep = () if "--keep" in options else ("--keep", "off")  # no process stays behind a daemon that was killed
+        args = [*(program or [binary()]), "--state-dir", self.state, *listen, *keep, *options]
         if backend:
             args += ["--backend", backend]
         clean = {k: v for k, v in os.environ.items() if not k.startswith("GPUBUFD") and k != "NOTIFY_SOCKET"}

@@ -36,6 +36,7 @@ COMMANDS = {
     "doc/operations.md": (10, 8, 2),
     "doc/packages.md": (0, 0, 6),
     "doc/python.md": (3, 3, 4),
+    "doc/resident.md": (9, 2, 0),
     "doc/sharing.md": (20, 8, 1),
     "doc/sources.md": (9, 7, 0),
     "doc/tls.md": (4, 4, 4),

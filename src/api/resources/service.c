@@ -70,6 +70,25 @@ static void render_storage_check(struct gb_json_writer *out, const struct gb_api
     render_check(out, "storage", &error);
 }
 
+/* Nor does that of the keeper: without it the daemon works, and a crash loses what is in memory. */
+static void render_keeper_check(struct gb_json_writer *out, const struct gb_api *api) {
+    struct gb_error error = GB_ERROR_INIT;
+    struct gb_kept_stat kept;
+
+    gb_kept_stat(api->core, &kept);
+    if (!kept.on)
+        return;
+    if (!kept.alive)
+        gb_error_set(&error, GB_ERR_INTERNAL,
+                     "the keeper has ended: memory ends with this daemon until it is started again");
+    else if (kept.left_out > 0)
+        gb_error_set(&error, GB_ERR_INTERNAL,
+                     "%llu allocations are not kept: the keeper has no descriptor left for them; raise its limit on "
+                     "open files",
+                     (unsigned long long)kept.left_out);
+    render_check(out, "keeper", &error);
+}
+
 enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_response *response, struct gb_error *err) {
     struct gb_api *api = gb_api_of(request);
     struct gb_error accepting = GB_ERROR_INIT;
@@ -103,6 +122,7 @@ enum gb_step gb_api_readyz(struct gb_http_request *request, struct gb_http_respo
         render_check(&out, "device", &device);
         render_check(&out, "database", &store);
         render_storage_check(&out, api);
+        render_keeper_check(&out, api);
         gb_json_close(&out, ']');
     }
     gb_json_close(&out, '}');

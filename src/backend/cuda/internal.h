@@ -281,6 +281,9 @@ int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at,
 
 int gb_cuda_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
+bool gb_cuda_kind_keeps(struct gb_backend *be, enum gb_kind kind);
+int gb_cuda_kind_take(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, int fd, void **ret,
+                      struct gb_error *err);
 int gb_cuda_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
 int gb_cuda_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                      struct gb_stream *stream, struct gb_error *err);

@@ -350,26 +350,19 @@ int gb_cuda_open_to_devices(struct cuda_backend *be, int device, CUdeviceptr at,
     return rc == CUDA_SUCCESS ? 0 : gb_cuda_fail(be, (cudaError_t)rc, "cuMemSetAccess", err);
 }
 
-static int alloc_shared(struct cuda_backend *be, int device, uint64_t bytes, void **ret, struct gb_error *err) {
+/* Maps memory that has a handle, which is given back: the mapping keeps the memory, and the address gives the handle
+ * again. Returns 0 or -1. */
+static int map_shared(struct cuda_backend *be, int device, CUmemGenericAllocationHandle handle, size_t size, void **ret,
+                      struct gb_error *err) {
     const struct cuda_driver *d = &be->driver;
-    CUmemAllocationProp prop = shared_prop(device);
-    CUmemGenericAllocationHandle handle = 0;
     CUdeviceptr at = 0;
-    size_t size = 0;
-    CUresult rc;
+    CUresult rc = d->mem_reserve(&at, size, 0, 0, 0);
 
-    if (gb_cuda_shared_size(be, device, bytes, &size, err) < 0)
-        return -1;
-    rc = d->mem_create(&handle, size, &prop, 0);
-    if (rc != CUDA_SUCCESS)
-        return fail_memory(be, device, GB_KIND_SHARED, bytes, (cudaError_t)rc, err);
-    rc = d->mem_reserve(&at, size, 0, 0, 0);
     if (rc != CUDA_SUCCESS) {
         (void)d->mem_release(handle);
         return gb_cuda_fail(be, (cudaError_t)rc, "cuMemAddressReserve", err);
     }
     rc = d->mem_map(at, size, 0, handle, 0);
-    /* The mapping keeps the memory, and the address gives the handle again. */
     (void)d->mem_release(handle);
     if (rc != CUDA_SUCCESS) {
         (void)d->mem_unreserve(at, size);
@@ -382,6 +375,20 @@ static int alloc_shared(struct cuda_backend *be, int device, uint64_t bytes, voi
     }
     *ret = (void *)(uintptr_t)at;
     return 0;
+}
+
+static int alloc_shared(struct cuda_backend *be, int device, uint64_t bytes, void **ret, struct gb_error *err) {
+    CUmemAllocationProp prop = shared_prop(device);
+    CUmemGenericAllocationHandle handle = 0;
+    size_t size = 0;
+    CUresult rc;
+
+    if (gb_cuda_shared_size(be, device, bytes, &size, err) < 0)
+        return -1;
+    rc = be->driver.mem_create(&handle, size, &prop, 0);
+    if (rc != CUDA_SUCCESS)
+        return fail_memory(be, device, GB_KIND_SHARED, bytes, (cudaError_t)rc, err);
+    return map_shared(be, device, handle, size, ret, err);
 }
 
 static int free_shared(struct cuda_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err) {
@@ -488,6 +495,32 @@ int gb_cuda_kind_alloc(struct gb_backend *base, int device, enum gb_kind kind, u
         return fail_memory(be, device, kind, bytes, rc, err);
     *ret = ptr;
     return 0;
+}
+
+/* Memory of the host in files could be taken as well, but its pages would have to be locked again. */
+bool gb_cuda_kind_keeps(struct gb_backend *be, enum gb_kind kind) {
+    (void)be;
+    return kind == GB_KIND_SHARED;
+}
+
+/* The descriptor is one that an earlier process of this daemon exported. A device that was taken out, or another size,
+ * makes the driver refuse it. */
+int gb_cuda_kind_take(struct gb_backend *base, int device, enum gb_kind kind, uint64_t bytes, int fd, void **ret,
+                      struct gb_error *err) {
+    struct cuda_backend *be = gb_cuda_of(base);
+    CUmemGenericAllocationHandle handle = 0;
+    size_t size = 0;
+    CUresult rc;
+
+    if (kind != GB_KIND_SHARED)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "memory of kind %s does not outlive its process",
+                            gb_kind_name(kind));
+    if (gb_cuda_enter(be, device, err) < 0 || gb_cuda_shared_size(be, device, bytes, &size, err) < 0)
+        return -1;
+    rc = be->driver.mem_import(&handle, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (rc != CUDA_SUCCESS)
+        return gb_error_set(err, GB_ERR_CANNOT_ADOPT, "the driver does not take the memory again: error %d", (int)rc);
+    return map_shared(be, device, handle, size, ret, err);
 }
 
 /* Frees memory of kind PINNED or PAGEABLE. Pageable memory is not CUDA's, so it is freed even if the device is dead. */

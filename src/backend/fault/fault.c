@@ -372,6 +372,10 @@ int gb_fault_open(const char *args, struct gb_backend **ret, char *ret_note, str
 #include "backend/fault/ops.def"
 #undef GB_FAULT_OP
 
+static bool fault_kind_keeps(struct gb_backend *be, enum gb_kind kind) {
+    return gb_mem_kind_keeps(gb_fault_of(be)->inner, kind);
+}
+
 static int fault_device_count(struct gb_backend *be) {
     return gb_backend_device_count(gb_fault_of(be)->inner);
 }
@@ -401,6 +405,7 @@ static const struct gb_backend_ops fault_ops = {
     .close = fault_close,
     .device_count = fault_device_count,
     .dead = fault_dead,
+    .kind_keeps = fault_kind_keeps,
 #define GB_FAULT_OP(name, way, call, parameters, arguments) SET_##way(name)
 #include "backend/fault/ops.def"
 #undef GB_FAULT_OP

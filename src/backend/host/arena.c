@@ -4,6 +4,7 @@
 #include "backend/host/arena.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -93,6 +94,15 @@ struct gb_host_segment *gb_host_segment_map_file(uint64_t bytes, bool hidden) {
 
     if (!segment && fd >= 0)
         close(fd);
+    return segment;
+}
+
+struct gb_host_segment *gb_host_segment_map_kept(int fd, uint64_t bytes, bool hidden) {
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    struct gb_host_segment *segment = own >= 0 ? segment_map(own, -1, bytes, hidden) : NULL;
+
+    if (!segment && own >= 0)
+        close(own);
     return segment;
 }
 

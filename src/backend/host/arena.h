@@ -64,6 +64,8 @@ struct gb_host_segment *gb_host_segment_map(uint64_t bytes, bool hidden);
 /* The same in a file of its own, which keeps its descriptor; without one (fd -1) where none is to be had. */
 struct gb_host_segment *gb_host_segment_map_file(uint64_t bytes, bool hidden);
 
+/* The same of a file that exists, with its bytes; fd is not closed. */
+struct gb_host_segment *gb_host_segment_map_kept(int fd, uint64_t bytes, bool hidden);
 /* The same bytes at two addresses: base, which faults until mprotect opens it, and real. */
 struct gb_host_segment *gb_host_segment_map_twice(uint64_t bytes);
 

@@ -347,6 +347,9 @@ int gb_host_location_fill(struct gb_backend *be, const struct gb_location *dst, 
 void gb_host_kinds_free(struct gb_host *host); /* what is still allocated when the backend closes */
 int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
                        struct gb_error *err);
+bool gb_host_kind_keeps(struct gb_backend *be, enum gb_kind kind);
+int gb_host_kind_take(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, int fd, void **ret,
+                      struct gb_error *err);
 int gb_host_kind_free(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, struct gb_error *err);
 int gb_host_prefetch(struct gb_backend *be, const struct gb_location *place, uint64_t bytes, bool to_cpu,
                      struct gb_stream *stream, struct gb_error *err);

@@ -77,29 +77,21 @@ static struct gb_host_segment *map(const struct gb_host *host, enum gb_kind kind
     return segment;
 }
 
-int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
-                       struct gb_error *err) {
-    struct gb_host *host = gb_host_of(be);
-    struct gb_host_segment *segment;
-    bool kept = false;
+/* Of an allocation whose bytes are reserved. Takes the segment, which may be NULL. */
+static int add_segment(struct gb_host *host, int device, enum gb_kind kind, uint64_t bytes,
+                       struct gb_host_segment *segment, void **ret, struct gb_error *err) {
+    bool added = false;
 
-    if (kind == GB_KIND_DEVICE || (unsigned)kind >= GB_KIND_COUNT)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "memory of kind %s comes from a pool", gb_kind_name(kind));
-    if (bytes == 0)
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an allocation has at least one byte");
-    if (!gb_host_device_ok(host, device, alloc_calls[kind], err) || reserve(host, device, kind, bytes, err) < 0)
-        return -1;
-    segment = map(host, kind, bytes);
     if (segment) {
         segment->kind = kind;
         segment->device = device;
         pthread_mutex_lock(&host->lock);
-        kept = gb_host_ranges_reserve(&host->spans) == 0;
-        if (kept)
+        added = gb_host_ranges_reserve(&host->spans) == 0;
+        if (added)
             gb_host_ranges_put(&host->spans, segment);
         pthread_mutex_unlock(&host->lock);
     }
-    if (kept) {
+    if (added) {
         *ret = segment->base;
         return 0;
     }
@@ -107,6 +99,40 @@ int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uin
     unreserve(host, device, kind, bytes);
     return gb_host_error(err, GB_HOST_NO_MEMORY, alloc_calls[kind], "the machine does not give %llu bytes",
                          (unsigned long long)bytes);
+}
+
+int gb_host_kind_alloc(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, void **ret,
+                       struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+
+    if (kind == GB_KIND_DEVICE || (unsigned)kind >= GB_KIND_COUNT)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "memory of kind %s comes from a pool", gb_kind_name(kind));
+    if (bytes == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an allocation has at least one byte");
+    if (!gb_host_device_ok(host, device, alloc_calls[kind], err) || reserve(host, device, kind, bytes, err) < 0)
+        return -1;
+    return add_segment(host, device, kind, bytes, map(host, kind, bytes), ret, err);
+}
+
+/* Kinds that have a file of their own. */
+bool gb_host_kind_keeps(struct gb_backend *be, enum gb_kind kind) {
+    (void)be;
+    return kind == GB_KIND_SHARED || kind == GB_KIND_PINNED || kind == GB_KIND_PAGEABLE;
+}
+
+int gb_host_kind_take(struct gb_backend *be, int device, enum gb_kind kind, uint64_t bytes, int fd, void **ret,
+                      struct gb_error *err) {
+    struct gb_host *host = gb_host_of(be);
+    bool hidden = kind == GB_KIND_SHARED && host->discrete;
+
+    if (!gb_host_kind_keeps(be, kind))
+        return gb_error_set(err, GB_ERR_UNSUPPORTED, "memory of kind %s has no file of its own", gb_kind_name(kind));
+    if (bytes == 0)
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "an allocation has at least one byte");
+    if (gb_memfd_check(fd, bytes, err) < 0 || !gb_host_device_ok(host, device, alloc_calls[kind], err) ||
+        reserve(host, device, kind, bytes, err) < 0)
+        return -1;
+    return add_segment(host, device, kind, bytes, gb_host_segment_map_kept(fd, bytes, hidden), ret, err);
 }
 
 /* cudaFree and cudaFreeHost wait for the work of the device, or of all devices, and other calls wait for them. */

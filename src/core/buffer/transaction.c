@@ -9,6 +9,7 @@
 #include "core/buffer/batch.h"
 #include "core/buffer/buffer.h"
 #include "core/durable/stored.h"
+#include "core/memory/kept.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
@@ -266,8 +267,8 @@ static int validate_all(struct gb_transaction *c) {
         rollback_locked(c);
         return -1;
     }
-    if (c->removes)
-        b->deleting = true;
+    b->deleting |= c->removes;
+    gb_kept_name(bytes_of(c), &c->rec);
     count_locked(c, !c->upkeep);
     c->valid = true;
     return 0;
@@ -369,6 +370,7 @@ static struct gb_content *publish_all_locked(struct gb_transaction *c) {
     publish_names_locked(c);
     transaction_publish_stored_locked(c);
     c->publish_locked(c, c->buffer);
+    gb_kept_named(bytes_of(c), &c->rec, c->buffer->in_place);
     gb_buffer_note_behind_locked(c->session, c->buffer);
     note_locked(c, &before);
     gb_copies_note_locked(c->session, c->buffer->name, before.sealed, !c->removes && c->rec.sealed);
@@ -391,11 +393,10 @@ static void committed(void *arg, const struct gb_error *error) {
     /* If the session was deleted meanwhile, its deletion removed the record, or the store refused it. */
     if (atomic_load(&session->state) == GB_SESSION_DEAD || (error && atomic_load(&session->state) != GB_SESSION_LIVE))
         no_session(session, &c->error);
-    if (c->error.code == GB_OK) {
+    if (c->error.code == GB_OK)
         lost = publish_all_locked(c);
-    } else {
+    else
         rollback_locked(c);
-    }
     end_turn_locked(c);
     next = leave_locked(session, c->buffer);
     pthread_mutex_unlock(&session->lock);

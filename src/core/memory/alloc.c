@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "core/memory/frees.h"
+#include "core/memory/kept.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
@@ -334,7 +335,8 @@ static void kind_allocate(struct gb_task *task) {
     struct gb_content *c = a->content;
 
     a->error = GB_ERROR_INIT;
-    gb_mem_kind_alloc(c->device->core->backend, c->device->index, c->kind, c->bytes, &c->ptr, &a->error);
+    if (gb_mem_kind_alloc(c->device->core->backend, c->device->index, c->kind, c->bytes, &c->ptr, &a->error) == 0)
+        gb_kept_add(c);
     if (a->error.code == GB_ERR_OUT_OF_MEMORY && !a->room_made)
         retry(a);
     else if (may_wait(a))

@@ -11,6 +11,7 @@
 #include "base/container.h"
 #include "base/thread.h"
 #include "core/memory/frees.h"
+#include "core/memory/kept.h"
 #include "core/memory/pool.h"
 #include "core/public/observe.h"
 #include "core/session/quota.h"
@@ -524,6 +525,8 @@ void gb_content_pin_locked(struct gb_content *c, struct gb_pin *pin) {
     TAILQ_INSERT_TAIL(&c->pins, pin, link);
     c->pin_count++;
     c->pin_writers += pin->write;
+    if (pin->write)
+        gb_kept_mark(c);
     atomic_fetch_add(&c->pool->leases, c->kind == GB_KIND_DEVICE);
 }
 
@@ -626,8 +629,10 @@ static bool free_memory(struct gb_content *c) {
     for (tries = 0; tries < FREE_TRIES; tries++) {
         struct gb_error err = GB_ERROR_INIT;
 
-        if (try_free(c, &err) == 0)
+        if (try_free(c, &err) == 0) {
+            gb_kept_remove(c);
             return true;
+        }
         gb_core_report_error(core, &err);
         if (gb_backend_dead(core->backend, NULL))
             return false;

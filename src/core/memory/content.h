@@ -62,6 +62,7 @@ struct gb_content {
     uint64_t bytes;
     uint64_t locked_bytes;       /* page-locked by this process in memory of another one */
     void *ptr;                   /* NULL: nothing allocated (yet), or zero bytes */
+    uint32_t kept;               /* its place in the ledger (kept.h), from 1 on; 0: it is not kept */
     atomic_bool blank;           /* reads as zeros, which are written when they are needed */
     atomic_bool left;            /* no buffer has it or will get it; the session's lock */
     bool given;                  /* its bytes do not count in the quota; the session's lock */

@@ -484,6 +484,7 @@ static void read_kinds(struct gb_core *core, struct gb_core_stats *ret) {
 }
 
 void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
+    struct gb_kept_stat kept;
     int kind;
 
     /* First: a change that comes while the rest is read then has a higher number. */
@@ -502,6 +503,12 @@ void gb_core_stats(struct gb_core *core, struct gb_core_stats *ret) {
     ret->table_bytes = atomic_load(&core->table_bytes);
     ret->links = atomic_load(&core->links);
     ret->link_bytes = atomic_load(&core->link_bytes);
+    gb_kept_stat(core, &kept);
+    ret->keeper = kept.alive;
+    ret->kept = kept.contents;
+    ret->kept_bytes = kept.bytes;
+    ret->kept_found = kept.found;
+    ret->kept_left_out = kept.left_out;
     ret->leases = atomic_load(&core->leases->live);
     ret->held_bytes = atomic_load(&core->held_bytes);
     ret->adopted = gb_leases_adopted(core->leases);

@@ -21,6 +21,20 @@ struct gb_core_found {
 /* [now] */
 void gb_core_found(struct gb_core *core, struct gb_core_found *ret);
 
+/* Memory that outlives the process (core/memory/kept.h). */
+struct gb_kept_stat {
+    bool on;
+    bool alive;        /* the keeper */
+    uint64_t contents; /* kept now */
+    uint64_t bytes;    /* of them */
+    uint64_t found;    /* at the start, of them taken over */
+    uint64_t found_bytes;
+    uint64_t left_out;   /* contents of a kind that is kept, which the keeper or the ledger had no room for */
+    struct gb_error why; /* the first memory that was not taken over at the start; code GB_OK: none */
+};
+/* [now] */
+void gb_kept_stat(struct gb_core *core, struct gb_kept_stat *ret);
+
 /* Closes the core: frees device memory, saves the counters and joins the threads. All calls and transfers must have
  * ended. NULL is accepted. */
 void gb_core_close(struct gb_core *core);

@@ -99,6 +99,11 @@ struct gb_core_stats {
     uint64_t table_bytes;    /* of those that have their bytes */
     uint64_t links;          /* names beyond the first of bytes in memory that several have */
     uint64_t link_bytes;     /* that would be in memory, too, if each had its own */
+    bool keeper;             /* there is one, and it is alive */
+    uint64_t kept;           /* allocations that it has */
+    uint64_t kept_bytes;     /* of them */
+    uint64_t kept_found;     /* of them, those that were there at the start */
+    uint64_t kept_left_out;  /* allocations that it has no room for, since the start */
     uint64_t leases;         /* granted, not ended */
     uint64_t held_bytes;     /* deleted, replaced or lost, and still mapped */
     uint64_t adopted;        /* pieces of memory of other processes that are mapped here */

@@ -40,6 +40,7 @@ struct gb_audit_config {
 struct gb_core_config {
     struct gb_backend *backend; /* borrowed */
     struct gb_store *store;     /* borrowed */
+    struct gb_keeper *keeper;   /* of memory that outlives the process; borrowed; NULL: none does */
     struct gb_disk *disk;       /* of the bytes of durable buffers; borrowed; NULL: no buffer is durable */
     unsigned disk_threads;      /* that wait for it; 0: GB_DISK_THREADS */
     uint64_t orphan_ttl_s;      /* how long files that no row names are kept; 0: a day */

@@ -233,7 +233,8 @@ struct gb_core {
     struct gb_scrubber *scrubber;
     struct gb_checkpoints *checkpoints;
     struct gb_housekeeper *housekeeper;
-    bool lacks_default; /* the database had no room for the session that always exists */
+    struct gb_kept *kept; /* NULL: no memory outlives the process */
+    bool lacks_default;   /* the database had no room for the session that always exists */
     struct gb_holds *holds;
     struct gb_health_watch *health; /* NULL: health is not watched */
     struct gb_sampler *sampler;

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "core/buffer/buffer.h"
 #include "core/durable/stored.h"
+#include "core/memory/kept.h"
 #include "core/session/quota.h"
 #include "core/session/session.h"
 #include "core/transfer/upload.h"
@@ -660,6 +661,8 @@ static int reserve_locked(struct gb_upload *u, const struct gb_name *name, const
         u->content = gb_content_ref(draft->place);
         b->in_place = draft->in_place;
         b->overwritten = draft->place;
+        if (draft->in_place)
+            gb_kept_mark(draft->place);
         u->marked = draft->in_place;
     } else if (gb_content_new_locked(s, draft->pool, draft->kind, u->t.stream, name, draft->bytes, &u->content, err) <
                0) {

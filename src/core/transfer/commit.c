@@ -7,6 +7,7 @@
 #include "base/container.h"
 #include "core/buffer/buffer.h"
 #include "core/memory/content.h"
+#include "core/memory/kept.h"
 #include "core/session/quota.h"
 #include "core/transfer/upload.h"
 #include "core/util/lane.h"
@@ -562,8 +563,10 @@ static void undo_in_place(struct gb_upload *u) {
 
     pthread_mutex_lock(&s->lock);
     b = gb_map_get(&s->buffers, u->plan.buffer.name.s);
-    if (b && b->in_place && gb_upload_has_locked(u, b))
+    if (b && b->in_place && gb_upload_has_locked(u, b)) {
         b->in_place = false;
+        gb_kept_unmark(u->content);
+    }
     pthread_mutex_unlock(&s->lock);
 }
 
