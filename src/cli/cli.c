@@ -181,8 +181,9 @@ json_t *gb_cli_problem(const struct gb_cli *cli) {
 
     if (cli->error.status >= 400 && answer && answer->body)
         problem = json_loadb(answer->body, answer->bytes, 0, NULL);
-    if (json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0)
-        return problem;
+    if (json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0 &&
+        strncmp(gb_cli_text(problem, "detail"), cli->error.detail, strlen(cli->error.detail)) == 0)
+        return problem; /* and not that of a later request */
     json_decref(problem);
     return json_pack("{s:s, s:s, s:b, s:i}", "code", cli->error.slug, "detail", cli->error.detail, "retryable",
                      cli->error.retryable, "status", cli->error.status);

@@ -292,9 +292,20 @@ static json_t *whole(struct gb_cli *cli) {
     return root;
 }
 
+/* Whether, after a buffer was not found, its name is that of a model. */
+static bool meant_model(struct gb_cli *cli, const char *text, struct gb_cli_name *ret) {
+    struct gpubuf_error told = cli->error;
+    bool is = told.code == GPUBUF_BUFFER_NOT_FOUND && gb_cli_name(cli, text, ret) == 0 && gb_cli_is_model(cli, ret);
+
+    cli->error = told;
+    return is;
+}
+
 int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_options *o = &cli->options;
+    struct gb_cli_name name;
     char target[GB_CLI_PATH];
+    json_t *buffer;
     char query[64];
 
     if (argc == 0 && gb_cli_options_idle(o, "attributes last-transfer", "it is of a buffer: gpubuf info NAME") < 0)
@@ -305,7 +316,10 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
              o->attributes ? "attributes=true&" : "", o->last_transfer ? "last_transfer=true" : "");
     if (gb_cli_buffer_target(cli, argv[0], query, target) < 0)
         return gb_cli_failed(cli);
-    return gb_cli_show(cli, gb_cli_request(cli, "GET", target, NULL), NULL, 0);
+    buffer = gb_cli_request(cli, "GET", target, NULL);
+    if (!buffer && meant_model(cli, argv[0], &name))
+        return gb_cli_show_model(cli, &name);
+    return gb_cli_show(cli, buffer, NULL, 0);
 }
 
 int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
@@ -393,6 +407,8 @@ static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
     if (!answer && cli->error.code == GPUBUF_BUFFER_NOT_FOUND && !gb_cli_is_pattern(text) &&
         gb_cli_name(cli, text, &name) == 0 && gb_cli_is_model(cli, &name))
         r = gb_cli_rm_model(cli, &name);
+    else if (!answer && cli->error.code == GPUBUF_BUFFER_NOT_FOUND && gb_cli_name(cli, text, &name) == 0)
+        r = gb_cli_model_absent(cli, &name);
     else if (!answer)
         r = gb_cli_failed(cli);
     if (r != GB_CLI_DONE)
@@ -465,9 +481,21 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
                               post(cli, argv[0], "/fill", json_pack("{s:o, s:i}", "pattern", pattern, "width", 1)));
 }
 
+static json_t *seal(struct gb_cli *cli, const struct gb_cli_name *name) {
+    char text[2 * GPUBUF_NAME_SIZE];
+
+    snprintf(text, sizeof(text), "%s/%s", name->session, name->name);
+    return request_on(cli, "POST", text, "/seal", json_object());
+}
+
 int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
+    json_t *answer = request_on(cli, "POST", argv[0], "/seal", json_object());
+    struct gb_cli_name name;
+
     (void)argc;
-    return gb_cli_show_buffer(cli, request_on(cli, "POST", argv[0], "/seal", json_object()));
+    if (!answer && meant_model(cli, argv[0], &name))
+        return gb_cli_seal_model(cli, &name, seal);
+    return gb_cli_show_buffer(cli, answer);
 }
 
 static int show_switched(struct gb_cli *cli, json_t *answer) {
@@ -486,8 +514,8 @@ static int show_switched(struct gb_cli *cli, json_t *answer) {
     return r;
 }
 
-/* All links in one step: none of them is seen without the others. */
-static int switch_several(struct gb_cli *cli, int argc, char **argv) {
+/* All links in one step: none of them is seen without the others. NULL with cli->error set. */
+static json_t *switch_several(struct gb_cli *cli, int argc, char **argv) {
     json_t *operations = json_array();
     json_t *body = json_pack("{s:O, s:b}", "operations", operations, "atomic", 1);
     struct gb_cli_name first;
@@ -512,19 +540,46 @@ static int switch_several(struct gb_cli *cli, int argc, char **argv) {
     if (cli->options.stream)
         json_object_set_new(body, "stream", json_string(cli->options.stream));
     if (gb_cli_target(cli, target, "/v1/sessions/{}/batch", first.session) == 0)
-        return show_switched(cli, gb_cli_request(cli, "POST", target, body));
+        return gb_cli_request(cli, "POST", target, body);
 fail:
     json_decref(body);
-    return gb_cli_failed(cli);
+    return NULL;
+}
+
+static json_t *switch_all(struct gb_cli *cli, int argc, char **argv) {
+    if (argc > 2)
+        return switch_several(cli, argc, argv);
+    return post(cli, argv[0], "/copy", json_pack("{s:s, s:b}", "from", argv[1], "share", 1));
+}
+
+/* The same after the daemon did not find a buffer: models are switched by their indexes. */
+static json_t *switch_models(struct gb_cli *cli, int argc, char **argv) {
+    char **texts = calloc((size_t)argc, sizeof(*texts));
+    json_t *answer = NULL;
+    int i;
+
+    if (!texts)
+        gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    else if (gb_cli_switch_models(cli, argc, argv, texts) > 0)
+        answer = switch_all(cli, argc, texts);
+    for (i = 0; texts && i < argc; i++)
+        free(texts[i]);
+    free(texts);
+    return answer;
 }
 
 int gb_cli_run_switch(struct gb_cli *cli, int argc, char **argv) {
+    json_t *answer;
+
     if (argc % 2 != 0)
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "switch takes pairs: NAME, and the sealed buffer that it becomes a link to");
-    if (argc > 2)
-        return switch_several(cli, argc, argv);
-    return gb_cli_show_buffer(cli, post(cli, argv[0], "/copy", json_pack("{s:s, s:b}", "from", argv[1], "share", 1)));
+    answer = switch_all(cli, argc, argv);
+    if (!answer)
+        answer = switch_models(cli, argc, argv);
+    if (!answer)
+        return gb_cli_failed(cli);
+    return argc > 2 ? show_switched(cli, answer) : gb_cli_show_buffer(cli, answer);
 }
 
 int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {

@@ -398,18 +398,22 @@ size_t gb_cli_model_drop(struct gb_cli *cli, const struct gb_cli_name *name, jso
 }
 
 int gb_cli_rm_model(struct gb_cli *cli, const struct gb_cli_name *name) {
-    json_t *document = gb_cli_model_read(cli, name, NULL);
+    json_t *own = gb_cli_model_own(cli, name);
     struct gb_cli_name index;
     char target[GB_CLI_PATH];
     json_t *answer = NULL;
-    int r = GB_CLI_DONE;
+    int r = own ? gb_cli_model_unread(cli, name, own) : gb_cli_failed(cli);
 
-    if (document && gb_cli_model_index(cli, name, &index) == 0 &&
+    if (r != GB_CLI_DONE) {
+        json_decref(own);
+        return r;
+    }
+    if (gb_cli_model_index(cli, name, &index) == 0 &&
         gb_cli_target(cli, target, BUFFER, index.session, index.name) == 0)
         answer = gb_cli_request(cli, "DELETE", target, NULL);
-    if (!answer || gb_cli_model_drop(cli, name, document) > 0)
+    if (!answer || gb_cli_model_drop(cli, name, own) > 0)
         r = gb_cli_failed(cli);
     json_decref(answer);
-    json_decref(document);
+    json_decref(own);
     return r;
 }
