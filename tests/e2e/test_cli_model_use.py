@@ -59,7 +59,9 @@ def test_files_without_an_index_are_told(cli, s, folder):
     assert "\"gpubuf rm 'm.[0-9]*'\" deletes them" in said
     cli("rm", "m.[0-9]*").expect()
     assert names(s) == [] and "no buffer named \"m\"" in cli("rm", "m").expect(NOT_FOUND).err
-    assert cli("--json", "info", "m").expect(NOT_FOUND).json()["detail"].endswith("no buffer named \"m\"")
+    for call in (("info", "m"), ("rm", "m"), ("seal", "m"), ("switch", "x", "m"), ("get", "m", "f", "--tensor", "t")):
+        told = cli("--json", *call).expect(NOT_FOUND).json()  # what the daemon said first, with all its members
+        assert told["detail"].endswith("no buffer named \"m\"") and told["type"]
 
 
 # --- seal, switch, info -----------------------------------------------------------------------------------------------
@@ -112,6 +114,14 @@ def test_info_of_a_model(cli, s, folder):
     assert told["bytes"] == sum(x["bytes"] for x in told["shards"])
     assert "m.index" in cli("info", "current").expect().out
     assert (cli.json("info", "m")["link"], cli.json("info", "m")["sealed"]) == (None, True)
+
+
+def test_links_are_listed(cli, s, folder):
+    assert "LINK TO" not in cli("ls").expect().out
+    linked(cli, folder)
+    rows = {row["NAME"]: row for row in cli("ls").expect().table()}
+    assert rows["current.index"]["LINK TO"] == "m.index" and list(rows["m.index"])[-1] != "DAMAGED"
+    assert cli("ls").expect().out.splitlines()[0].endswith("LINK TO") and "DURABILITY" not in cli("ls").expect().out
 
 
 # --- put and get ------------------------------------------------------------------------------------------------------

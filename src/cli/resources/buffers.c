@@ -13,31 +13,42 @@
 #define BUFFER "/v1/sessions/{}/buffers/{}"
 #define POLL_MS 100
 
-static const struct gb_cli_column buffer_columns[] = {
-    {"SESSION", "session", GB_CLI_FORM_TEXT}, /* left out where one is listed */
-    {"NAME", "name", GB_CLI_FORM_TEXT},
-    {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
-    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
-    {"KIND", "kind", GB_CLI_FORM_TEXT},
-    {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
-    {"HEAD", "head", GB_CLI_FORM_TEXT},
-    {"STATE", "state", GB_CLI_FORM_TEXT},
-    {"GEN", "generation", GB_CLI_FORM_COUNT},
-    {"LEASES", "leases", GB_CLI_FORM_COUNT},
-    {"SEALED", "sealed", GB_CLI_FORM_FLAG},
-    {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
-    {"DURABILITY", "durability", GB_CLI_FORM_TEXT},
-    {"STORED", "stored_generation", GB_CLI_FORM_COUNT},
-    {"TIER", "tier", GB_CLI_FORM_TEXT},
-    {"SPILL", "spill", GB_CLI_FORM_TEXT},
-    {"RESIDENT", "resident", GB_CLI_FORM_FLAG},
-    {"DAMAGED", "damaged", GB_CLI_FORM_FLAG},
+/* Columns that are left out where no buffer has anything to show in them. */
+enum seldom {
+    SELDOM_NOT,
+    SELDOM_DISK = 1, /* none is durable or on disk */
+    SELDOM_ROOM = 2, /* all have the defaults */
+    SELDOM_DAMAGE = 4,
+    SELDOM_LINK = 8
 };
 
-#define DAMAGE_COLUMNS 1 /* the last of them; left out where no bytes on disk are damaged */
-#define ROOM_COLUMNS 2   /* those before; left out together with them where all buffers have the defaults */
-#define DISK_COLUMNS 3   /* those before; left out together with them where no buffer is durable or on disk */
+static const struct {
+    struct gb_cli_column column;
+    enum seldom seldom;
+} buffer_columns[] = {
+    {{"SESSION", "session", GB_CLI_FORM_TEXT}, SELDOM_NOT}, /* left out where one is listed */
+    {{"NAME", "name", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"DTYPE", "dtype", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"SHAPE", "shape", GB_CLI_FORM_SHAPE}, SELDOM_NOT},
+    {{"BYTES", "bytes", GB_CLI_FORM_BYTES}, SELDOM_NOT},
+    {{"KIND", "kind", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"DEVICE", "device.index", GB_CLI_FORM_COUNT}, SELDOM_NOT},
+    {{"HEAD", "head", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"STATE", "state", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"GEN", "generation", GB_CLI_FORM_COUNT}, SELDOM_NOT},
+    {{"LEASES", "leases", GB_CLI_FORM_COUNT}, SELDOM_NOT},
+    {{"SEALED", "sealed", GB_CLI_FORM_FLAG}, SELDOM_NOT},
+    {{"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME}, SELDOM_NOT},
+    {{"DURABILITY", "durability", GB_CLI_FORM_TEXT}, SELDOM_DISK},
+    {{"STORED", "stored_generation", GB_CLI_FORM_COUNT}, SELDOM_DISK},
+    {{"TIER", "tier", GB_CLI_FORM_TEXT}, SELDOM_DISK},
+    {{"SPILL", "spill", GB_CLI_FORM_TEXT}, SELDOM_ROOM},
+    {{"RESIDENT", "resident", GB_CLI_FORM_FLAG}, SELDOM_ROOM},
+    {{"DAMAGED", "damaged", GB_CLI_FORM_FLAG}, SELDOM_DAMAGE},
+    {{"LINK TO", "link", GB_CLI_FORM_TEXT}, SELDOM_LINK},
+};
+
+#define BUFFER_COLUMNS (sizeof(buffer_columns) / sizeof(buffer_columns[0]))
 
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
@@ -108,24 +119,27 @@ static bool is_resident(json_t *buffer) {
     return json_is_true(json_object_get(buffer, "resident"));
 }
 
-/* How many of the columns a table of these buffers has. */
-static size_t columns_of(json_t *buffers) {
-    size_t count = sizeof(buffer_columns) / sizeof(buffer_columns[0]);
-    bool disk = false;
-    bool room = false;
+/* The columns that a table of these buffers has; returns how many. first: 1 without sessions. */
+static size_t columns_of(json_t *buffers, size_t first, struct gb_cli_column ret[BUFFER_COLUMNS]) {
+    unsigned shown = SELDOM_NOT;
+    size_t count = 0;
     json_t *buffer;
     size_t i;
 
     json_array_foreach(buffers, i, buffer) {
         if (json_is_true(json_object_get(buffer, "damaged")))
-            return count;
-        room |= spills(buffer) || is_resident(buffer);
-        disk |= is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0;
+            shown |= SELDOM_DAMAGE | SELDOM_ROOM | SELDOM_DISK;
+        if (spills(buffer) || is_resident(buffer))
+            shown |= SELDOM_ROOM | SELDOM_DISK;
+        if (is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0)
+            shown |= SELDOM_DISK;
+        if (json_is_string(json_object_get(buffer, "link")))
+            shown |= SELDOM_LINK;
     }
-    count -= DAMAGE_COLUMNS;
-    if (room)
-        return count;
-    return count - ROOM_COLUMNS - (disk ? 0 : DISK_COLUMNS);
+    for (i = first; i < BUFFER_COLUMNS; i++)
+        if ((buffer_columns[i].seldom & ~shown) == 0)
+            ret[count++] = buffer_columns[i].column;
+    return count;
 }
 
 /* Names alone, of sessions that were asked for with these before them. */
@@ -250,6 +264,8 @@ static int list_named(struct gb_cli *cli, const char *text, json_t *items) {
 int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
     const char *pattern = argc > 0 ? argv[0] : "*";
     bool of_sessions = strchr(pattern, '/') != NULL;
+    struct gb_cli_column columns[BUFFER_COLUMNS];
+    size_t count;
     char query[GB_CLI_QUERY];
     json_t *labels;
     json_t *items = NULL;
@@ -275,7 +291,8 @@ int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
     }
     if (cli->options.quiet && !cli->options.json)
         return show_names(cli, items, of_sessions);
-    return gb_cli_show(cli, items, buffer_columns + !of_sessions, columns_of(items) - !of_sessions);
+    count = columns_of(items, !of_sessions, columns);
+    return gb_cli_show(cli, items, columns, count);
 }
 
 /* The daemon, whether it is ready, and its devices. */
@@ -481,6 +498,22 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
                               post(cli, argv[0], "/fill", json_pack("{s:o, s:i}", "pattern", pattern, "width", 1)));
 }
 
+/* Of an array, which is taken: a line for each. */
+static int show_buffers(struct gb_cli *cli, json_t *buffers) {
+    json_t *buffer;
+    int r = GB_CLI_DONE;
+    size_t i;
+
+    if (!buffers || cli->options.json)
+        return gb_cli_show(cli, buffers, NULL, 0);
+    json_array_foreach(buffers, i, buffer) {
+        if (r == GB_CLI_DONE)
+            r = gb_cli_show_buffer(cli, json_incref(buffer));
+    }
+    json_decref(buffers);
+    return r;
+}
+
 static json_t *seal(struct gb_cli *cli, const struct gb_cli_name *name) {
     char text[2 * GPUBUF_NAME_SIZE];
 
@@ -493,9 +526,9 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     struct gb_cli_name name;
 
     (void)argc;
-    if (!answer && meant_model(cli, argv[0], &name))
-        return gb_cli_seal_model(cli, &name, seal);
-    return gb_cli_show_buffer(cli, answer);
+    if (answer || !meant_model(cli, argv[0], &name))
+        return gb_cli_show_buffer(cli, answer);
+    return show_buffers(cli, gb_cli_seal_model(cli, &name, seal));
 }
 
 static int show_switched(struct gb_cli *cli, json_t *answer) {

@@ -12,7 +12,9 @@
 
 /* --- rm: who else reads the shards -------------------------------------------------------------------------------- */
 
-json_t *gb_cli_model_own(struct gb_cli *cli, const struct gb_cli_name *name) {
+/* All buffers that are called as shards of the model, of every version, as "shards" of a document. NULL with cli->error
+ * set. The caller's. */
+static json_t *own_shards(struct gb_cli *cli, const struct gb_cli_name *name) {
     json_t *shards = json_array();
     char target[GB_CLI_PATH];
     json_t *items = NULL;
@@ -64,7 +66,8 @@ static bool reads(struct gb_cli *cli, const struct gb_cli_name *name, json_t *in
     return does;
 }
 
-int gb_cli_model_unread(struct gb_cli *cli, const struct gb_cli_name *name, json_t *own) {
+/* Refuses while the index of another model of the session, as a link, names one of these shards. The exit status. */
+static int check_unread(struct gb_cli *cli, const struct gb_cli_name *name, json_t *own) {
     char pattern[2 * GPUBUF_NAME_SIZE];
     const char *reader = NULL;
     json_t *items;
@@ -93,9 +96,30 @@ int gb_cli_model_unread(struct gb_cli *cli, const struct gb_cli_name *name, json
     return r;
 }
 
+int gb_cli_rm_model(struct gb_cli *cli, const struct gb_cli_name *name) {
+    json_t *own = own_shards(cli, name);
+    struct gb_cli_name index;
+    char target[GB_CLI_PATH];
+    json_t *answer = NULL;
+    int r = own ? check_unread(cli, name, own) : gb_cli_failed(cli);
+
+    if (r != GB_CLI_DONE) {
+        json_decref(own);
+        return r;
+    }
+    if (gb_cli_model_index(cli, name, &index) == 0 &&
+        gb_cli_target(cli, target, BUFFER, index.session, index.name) == 0)
+        answer = gb_cli_request(cli, "DELETE", target, NULL);
+    if (!answer || gb_cli_model_drop(cli, name, own) > 0)
+        r = gb_cli_failed(cli);
+    json_decref(answer);
+    json_decref(own);
+    return r;
+}
+
 int gb_cli_model_absent(struct gb_cli *cli, const struct gb_cli_name *name) {
     struct gpubuf_error told = cli->error;
-    json_t *own = gb_cli_model_own(cli, name);
+    json_t *own = own_shards(cli, name);
     json_t *shards = json_object_get(own, "shards");
     int r;
 
@@ -115,7 +139,7 @@ int gb_cli_model_absent(struct gb_cli *cli, const struct gb_cli_name *name) {
     return r;
 }
 
-/* --- put of one buffer ------------------------------------------------------------------------------------------------ */
+/* --- put of one buffer -------------------------------------------------------------------------------------------- */
 
 int gb_cli_model_hides(struct gb_cli *cli, const struct gb_cli_name *name) {
     json_t *document = gb_cli_model_read(cli, name, NULL);
@@ -171,6 +195,7 @@ bool gb_cli_model_shard(struct gb_cli *cli, struct gb_cli_name *name) {
 
     if (!cli->options.tensor || cli->error.code != GPUBUF_BUFFER_NOT_FOUND)
         return false;
+    gb_cli_keep_problem(cli);
     document = gb_cli_model_read(cli, name, NULL);
     if (!document)
         cli->error = told;
@@ -184,37 +209,29 @@ bool gb_cli_model_shard(struct gb_cli *cli, struct gb_cli_name *name) {
 /* --- seal --------------------------------------------------------------------------------------------------------- */
 
 /* The index first: from then on no other version takes the place of the one that is sealed. */
-int gb_cli_seal_model(struct gb_cli *cli, const struct gb_cli_name *name, gb_cli_seal_fn *seal) {
+json_t *gb_cli_seal_model(struct gb_cli *cli, const struct gb_cli_name *name, gb_cli_seal_fn *seal) {
     struct gb_cli_name at;
     json_t *document = NULL;
     json_t *answers = json_array();
-    json_t *answer;
+    json_t *index;
     json_t *shard;
     size_t i;
-    int r = 0;
+    bool good;
 
-    answer = gb_cli_model_index(cli, name, &at) == 0 ? seal(cli, &at) : NULL;
-    if (answer)
+    index = gb_cli_model_index(cli, name, &at) == 0 ? seal(cli, &at) : NULL;
+    if (index)
         document = gb_cli_model_read(cli, name, NULL);
+    good = document != NULL;
     json_array_foreach(json_object_get(document, "shards"), i, shard) {
-        json_t *sealed = NULL;
-
         snprintf(at.name, sizeof(at.name), "%s", gb_cli_text(shard, "buffer"));
-        if (r == 0)
-            sealed = seal(cli, &at);
-        r = sealed ? r : -1;
-        json_array_append_new(answers, sealed);
+        good = good && json_array_append_new(answers, seal(cli, &at)) == 0;
     }
-    json_array_append_new(answers, answer);
+    json_array_append_new(answers, index);
     json_decref(document);
-    if (!document || r < 0)
-        r = gb_cli_failed(cli);
-    else if (cli->options.json)
-        r = gb_cli_show(cli, json_incref(answers), NULL, 0);
-    for (i = 0; i < json_array_size(answers) && r == GB_CLI_DONE && !cli->options.json; i++)
-        r = gb_cli_show_buffer(cli, json_incref(json_array_get(answers, i)));
+    if (good)
+        return answers;
     json_decref(answers);
-    return r;
+    return NULL;
 }
 
 /* --- switch ------------------------------------------------------------------------------------------------------- */
@@ -246,6 +263,7 @@ int gb_cli_switch_models(struct gb_cli *cli, int argc, char **argv, char **ret) 
     memset(ret, 0, (size_t)argc * sizeof(*ret));
     if (cli->error.code != GPUBUF_BUFFER_NOT_FOUND)
         return 0;
+    gb_cli_keep_problem(cli);
     for (i = 0; i < argc; i += 2) {
         struct gb_cli_name link;
         struct gb_cli_name source;

@@ -39,13 +39,6 @@ int gb_cli_rm_model(struct gb_cli *cli, const struct gb_cli_name *name);
 
 /* --- commands of one buffer, where the name is a model's ---------------------------------------------------------- */
 
-/* All buffers that are called as shards of the model, of every version, as "shards" of a document. NULL with cli->error
- * set. The caller's. */
-json_t *gb_cli_model_own(struct gb_cli *cli, const struct gb_cli_name *name);
-
-/* Refuses while the index of another model of the session, as a link, names one of these shards. The exit status. */
-int gb_cli_model_unread(struct gb_cli *cli, const struct gb_cli_name *name, json_t *own);
-
 /* Says that there is no such buffer, and what deletes shards of a model whose index is gone. The exit status. */
 int gb_cli_model_absent(struct gb_cli *cli, const struct gb_cli_name *name);
 
@@ -56,9 +49,10 @@ int gb_cli_model_hides(struct gb_cli *cli, const struct gb_cli_name *name);
  * it does not, with cli->error that of the buffer, or that the model has no such tensor. */
 bool gb_cli_model_shard(struct gb_cli *cli, struct gb_cli_name *name);
 
-/* Seals a model's index, and then its shards, by seal: the buffer, or NULL with cli->error set. The exit status. */
+/* Seals a model's index, and then its shards, by seal: the buffer, or NULL with cli->error set. The array of them, the
+ * caller's; NULL with cli->error set. */
 typedef json_t *gb_cli_seal_fn(struct gb_cli *cli, const struct gb_cli_name *name);
-int gb_cli_seal_model(struct gb_cli *cli, const struct gb_cli_name *name, gb_cli_seal_fn *seal);
+json_t *gb_cli_seal_model(struct gb_cli *cli, const struct gb_cli_name *name, gb_cli_seal_fn *seal);
 
 /* After links could not be made because a buffer was not found: whether a source is a model. Then ret has the
  * arguments with the names of indexes in its place. -1 with cli->error set. The texts are the caller's to free. */
