@@ -112,28 +112,47 @@ static bool of_path(const struct gb_cli *cli, json_t *problem) {
     return path && path[strspn(path, "/")] != '\0';
 }
 
+/* Files of these endings are put under names without them; ".index" and ".00001" are of names. */
+static const char *const endings[] = {"npy", "npz", "safetensors", "bin", "raw",  "dat", "txt",
+                                      "pt",  "pth", "pkl",         "csv", "json", "gguf"};
+
 /* The name that is missed could be that of a file, with its ending: session "s" has no buffer named "x.npy". */
 static bool of_ending(const struct gb_cli *cli, json_t *problem) {
     const char *named = strstr(cli->error.detail, " named \"");
     const char *dot = named ? strrchr(named, '.') : NULL;
+    size_t n = dot ? strcspn(dot + 1, "\"") : 0;
+    bool is = false;
+    size_t i;
 
     (void)problem;
-    return dot && strchr(dot, '"') && dot[1] != '"';
+    for (i = 0; i < sizeof(endings) / sizeof(endings[0]) && dot && dot[1 + n] == '"'; i++)
+        is |= strlen(endings[i]) == n && strncmp(dot + 1, endings[i], n) == 0;
+    return is;
 }
 
-/* The daemon names a parameter of its own, where this program has an option. */
-static bool says(const struct gb_cli *cli, const char *parameter) {
-    return strcmp(cli->command->name, "call") != 0 && strstr(cli->error.detail, parameter);
+/* Whether a source answered 401 or 403. before: what stands before its status. */
+static bool denies(const struct gb_cli *cli, const char *before) {
+    const char *at = strstr(cli->error.detail, before);
+
+    at = at ? at + strlen(before) : "";
+    return strncmp(at, "401", 3) == 0 || strncmp(at, "403", 3) == 0;
 }
 
-static bool says_format(const struct gb_cli *cli, json_t *problem) {
+static bool server_denies(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
-    return says(cli, "?format=raw");
+    return denies(cli, " answers with ");
 }
 
-static bool says_slice(const struct gb_cli *cli, json_t *problem) {
+/* "the source http://host:7070 answers GET with 401" */
+static bool daemon_denies(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
-    return says(cli, "?slice=");
+    return denies(cli, " answers GET with ") || denies(cli, " answers HEAD with ");
+}
+
+/* daemon:PATH, and what lies there is a folder. */
+static bool of_folder(const struct gb_cli *cli, json_t *problem) {
+    (void)problem;
+    return strstr(cli->error.detail, "is not a regular file") != NULL;
 }
 
 static bool of_copy(const struct gb_cli *cli, json_t *problem) {
@@ -159,10 +178,11 @@ static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
 #define OF_NO_NODE of_no_node
 #define OF_FLEET of_fleet
 #define OF_COPY of_copy
+#define OF_FOLDER of_folder
 #define OF_PATH of_path
 #define OF_ENDING of_ending
-#define SAYS_FORMAT says_format
-#define SAYS_SLICE says_slice
+#define SERVER_DENIES server_denies
+#define DAEMON_DENIES daemon_denies
 #define OF_CHECKPOINT of_checkpoint
 
 static const struct {
@@ -175,17 +195,32 @@ static const struct {
 #undef GB_CLI_HINT
 };
 
+/* Whether it is the problem of cli->error, and not of an earlier or later request. */
+static bool is_of_error(const struct gb_cli *cli, json_t *problem) {
+    return json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0 &&
+           strncmp(gb_cli_text(problem, "detail"), cli->error.detail, strlen(cli->error.detail)) == 0;
+}
+
 json_t *gb_cli_problem(const struct gb_cli *cli) {
     const struct gpubuf_answer *answer = cli->client ? gpubuf_answer_of(cli->client) : NULL;
     json_t *problem = NULL;
 
     if (cli->error.status >= 400 && answer && answer->body)
         problem = json_loadb(answer->body, answer->bytes, 0, NULL);
-    if (json_is_object(problem) && strcmp(gb_cli_text(problem, "code"), cli->error.slug) == 0)
+    if (is_of_error(cli, problem))
         return problem;
     json_decref(problem);
+    if (is_of_error(cli, cli->problem))
+        return json_incref(cli->problem);
     return json_pack("{s:s, s:s, s:b, s:i}", "code", cli->error.slug, "detail", cli->error.detail, "retryable",
                      cli->error.retryable, "status", cli->error.status);
+}
+
+void gb_cli_keep_problem(struct gb_cli *cli) {
+    json_t *problem = gb_cli_problem(cli);
+
+    json_decref(cli->problem);
+    cli->problem = problem;
 }
 
 const char *gb_cli_hint(const struct gb_cli *cli) {
@@ -511,6 +546,39 @@ static void put_owner(const struct gb_cli *cli) {
     fputs("\": ", stderr);
 }
 
+/* The daemon's sentences name its parameters, where this program has options. */
+static const struct {
+    const char *daemon;
+    const char *here;
+} said[] = {
+#define GB_CLI_SAID(daemon, here) {daemon, here},
+#include "cli/said.def"
+#undef GB_CLI_SAID
+};
+
+static void put_detail(const struct gb_cli *cli, const char *detail) {
+    bool own = cli->command && strcmp(cli->command->name, "call") != 0;
+    char text[2 * sizeof(cli->error.detail)];
+    size_t n = 0;
+
+    while (*detail != '\0' && n + 1 < sizeof(text)) {
+        const char *here = NULL;
+        size_t i;
+
+        for (i = 0; i < sizeof(said) / sizeof(said[0]) && own && !here; i++)
+            if (strncmp(detail, said[i].daemon, strlen(said[i].daemon)) == 0) {
+                here = said[i].here;
+                detail += strlen(said[i].daemon);
+            }
+        if (!here)
+            text[n++] = *detail++;
+        while (here && *here != '\0' && n + 1 < sizeof(text))
+            text[n++] = *here++;
+    }
+    text[n] = '\0';
+    gb_cli_put(stderr, text);
+}
+
 int gb_cli_failed(struct gb_cli *cli) {
     struct gpubuf_error *err = &cli->error;
     const char *hint = gb_cli_hint(cli);
@@ -528,7 +596,7 @@ int gb_cli_failed(struct gb_cli *cli) {
     fputs("gpubuf: ", stderr);
     put_owner(cli);
     put_about(cli, err);
-    gb_cli_put(stderr, err->detail[0] != '\0' ? err->detail : err->title);
+    put_detail(cli, err->detail[0] != '\0' ? err->detail : err->title);
     if (err->native_name[0] != '\0')
         put_native(err);
     fputs("\n", stderr);
@@ -691,6 +759,8 @@ int gb_cli_begin(struct gb_cli *cli) {
 }
 
 void gb_cli_end(struct gb_cli *cli) {
+    json_decref(cli->problem);
+    cli->problem = NULL;
     gpubuf_close(cli->opened[0]);
     gpubuf_close(cli->opened[1]);
     cli->client = cli->opened[0] = cli->opened[1] = NULL;

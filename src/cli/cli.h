@@ -175,6 +175,7 @@ struct gb_cli {
     char *node;                    /* URL of a fleet's node that the command asks, malloc'd; NULL: no fleet is named */
     struct gb_cli_owner owner;     /* of the command's session, as the fleet says; no node: not asked */
     struct gpubuf_error error;
+    json_t *problem;         /* of an error before other requests, see gb_cli_keep_problem(); or NULL */
     const char *about;       /* the buffer that an error is of, one of several; NULL: not said */
     atomic_int interrupted;  /* the signal that came; 0: none */
     struct termios terminal; /* as it was, where raw */
@@ -320,6 +321,9 @@ const char *gb_cli_hint(const struct gb_cli *cli);
 /* The daemon's own problem document where there was one, with all its members; else one made of cli->error. The
  * caller's. */
 json_t *gb_cli_problem(const struct gb_cli *cli);
+
+/* Keeps that document while further requests are made, for when cli->error is set back. */
+void gb_cli_keep_problem(struct gb_cli *cli);
 
 /* --- signals: the first breaks off the request that is under way, the second ends the process --------------------- */
 

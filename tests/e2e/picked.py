@@ -12,7 +12,7 @@ SET = os.environ.get("GB_E2E_SET", "all")
 
 # The files whose tests depend on where bytes lie and how they get there.
 OF_MEMORY = {"test_" + name for name in """
-    adopt adopt_gpu batch big broken cli_data cli_map cli_models copy devices durable_oracle encodings export fault
+    adopt adopt_gpu batch big broken cli_data cli_map cli_models cli_model_use copy devices durable_oracle encodings export fault
     hold host_tier integrity kinds links machine mirror order order_programs pool_edge poolless pools pools_current
     pull python_cuda python_gpu python_map python_models python_shared python_tensors python_tensors_gpu ranges repeat
     resumable room safetensors selftest share share_gpu share_pool slice_faults slice_writes slices sources

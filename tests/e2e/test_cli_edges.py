@@ -162,6 +162,7 @@ def test_an_operation_is_cancelled(simulated, start):
     d.ask("POST", buffers, {"name": "a", "bytes": 60 << 20}).expect(201)
     waits = d.ask("POST", buffers, {"name": "b", "bytes": 50 << 20},
                   {"Prefer": "respond-async, wait=60"}).expect(202).json()["id"]
+    assert "\"gpubuf wait OPERATION\" waits for one" in own("operations", waits).expect(USAGE).err
     assert own("complete", "--", "operations", "rm", "").expect().out.split() == [waits]
     assert own.json("operations", "rm", waits) == [waits]
     until("it is cancelled", lambda: d.get("/v1/operations/" + waits)["state"] == "cancelled")

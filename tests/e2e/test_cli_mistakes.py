@@ -8,6 +8,8 @@ import pytest
 
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, USAGE, Cli, Terminal, program
 from harness import PATIENCE_S, binary, for_everybody
+from test_tables import META, some
+from test_tables import file as table_file
 from values import npy
 
 PROGRAMS = {"gpubuf": program(), "gpubufd": binary()}
@@ -63,7 +65,8 @@ def test_a_missing_name_that_has_an_ending(cli, tmp_path):
     cli("put", "f1.txt", cwd=tmp_path).expect()
     for command in ("get", "rm", "info"):
         assert "called as its file without the last ending" in cli(command, "f1.txt").expect(NOT_FOUND).err
-    assert "ending" not in cli("info", "f2").expect(NOT_FOUND).err
+    for name in ("f2", "m-v1.00001", "nope.index", "a.v2", "x.npyx"):
+        assert "ending" not in cli("info", name).expect(NOT_FOUND).err
 
 
 # --- get --------------------------------------------------------------------------------------------------------------
@@ -90,7 +93,8 @@ def test_get_into_a_folder(cli, daemon, session, tmp_path):
         (tmp_path / "out/f1").unlink()
     cli("cp", f"{session}/f1", "./out/", cwd=tmp_path).expect()
     assert os.listdir(tmp_path / "out") == ["f1"]
-    assert "gone/f1 cannot be written" in cli("get", "f1", "gone/", cwd=tmp_path).expect(FAILED).err
+    assert cli.json("get", "f1", "new/", cwd=tmp_path)["file"] == "new/f1"
+    assert "gone/on/f1 cannot be written" in cli("get", "f1", "gone/on/", cwd=tmp_path).expect(FAILED).err
 
 
 def test_get_of_several(cli, daemon, session, tmp_path):
@@ -204,9 +208,22 @@ def test_an_option_that_is_near_to_nothing_is_not_guessed_at(option):
 
 def test_errors_speak_of_options(cli, daemon, session, tmp_path):
     (tmp_path / "x.npy").write_bytes(npy(np.arange(3)))
-    assert "is --raw here" in cli("put", "x.npy", "a", "--dtype", "float32", cwd=tmp_path).expect(FAILED).err
+    err = cli("put", "x.npy", "a", "--dtype", "float32", cwd=tmp_path).expect(FAILED).err
+    assert "give --raw to store" in err and "?format" not in err
+    err = cli("--json", "put", "x.npy", "a", "--dtype", "float32", cwd=tmp_path).expect(FAILED)
+    assert "?format=raw" in err.json()["detail"] and "give --raw" in err.err  # JSON is the daemon's
     cli("put", "x.npy", "a", "--dtype", "uint8", "--raw", cwd=tmp_path).expect()
-    assert "?slice= is --slice here" in cli("get", "a", "y", "--npy", "--offset", "2", cwd=tmp_path).expect(FAILED).err
+    err = cli("get", "a", "y", "--npy", "--offset", "2", cwd=tmp_path).expect(FAILED).err
+    assert "is had by --slice" in err and "?slice" not in err
+    cli("put", "x.npy", "b", cwd=tmp_path).expect()
+    err = cli("switch", "c", "b").expect(FAILED).err
+    assert "is not sealed" in err and "\"gpubuf seal\" seals it, and \"gpubuf cp\" copies its bytes" in err
+    (tmp_path / "m.safetensors").write_bytes(table_file(some(), META))
+    cli("put", "m.safetensors", "m", cwd=tmp_path).expect()
+    assert "name one with --tensor for npy" in cli("get", "m", "y.npy", cwd=tmp_path).expect(FAILED).err
+    assert "\"gpubuf ls\" lists its 6" in cli("get", "m", "y", "--tensor", "no", cwd=tmp_path).expect(NOT_FOUND).err
+    assert "GET .../tensors" in cli("call", "GET", f"/v1/sessions/{session}/buffers/m/data?tensor=no").expect(
+        NOT_FOUND).err
     assert "--bytes N" in cli("create", "c").expect(USAGE).err
     assert cli.json("create", "c", "--shape", "2,2")["dtype"] == "uint8"
     for pattern in ("1.0", "0x", "0xg", "red", "18446744073709551616", "0x10000000000000000"):

@@ -9,7 +9,7 @@ import pytest
 from conform import Session
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, USAGE, Cli, Terminal, interrupt
 from harness import until
-from sources import MIB, Own, ended
+from sources import MIB, Answer, Own, ended
 from tensors import safetensors
 from test_tables import META, file, some
 from values import npy, payload
@@ -100,6 +100,24 @@ def test_a_token_for_daemons_is_not_shown_to_servers(place):
     cli.env["GPUBUF_SOURCE_TOKEN"] = "hush-hush"
     cli("cp", server.url, "m").expect()
     assert all("hush-hush" not in str(r.headers) for r in server.requests)
+
+
+@pytest.mark.parametrize("status,hint", ((401, True), (403, True), (404, False), (400, False)))
+def test_what_a_server_wants(place, status, hint):
+    """A token for it goes into a header, and is nothing that 404 asks for."""
+    server, d, cli = place
+    server.lie = lambda request, answer: Answer(status, {"Content-Length": "3"}, b"no!")
+    err = cli("cp", server.url, "m").expect(FAILED).err
+    assert f"answers with {status}" in err and ("--header 'Authorization: Bearer TOKEN'" in err) == hint
+    assert "source-token" not in err and "SOURCE_TOKEN" not in err
+    err = cli("cp", f"{server.origin}/v1/sessions/s/buffers/b", "m").expect(FAILED).err
+    assert f" with {status}" in err and ("--source-token-file" in err) == hint and "--header" not in err
+
+
+def test_a_file_wants_no_token(place, tmp_path):
+    (tmp_path / "files" / "folder").mkdir()
+    err = place[2]("cp", "daemon:folder", "m").expect(FAILED).err
+    assert "oken" not in err and "One copy brings one file: a model in several files takes one each" in err
 
 
 def test_an_entity_tag(place):

@@ -40,6 +40,17 @@ def test_a_resident_model(tmp_path):
 
 
 @pytest.mark.once
+def test_a_script_of_python_says_what_it_lacks(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError(\"No module named 'torch'\")")
+    for name, args in (("take.py", ("x", "y")), ("measure.py", ())):
+        out = subprocess.run([sys.executable, os.path.join(EXAMPLES, "resident-model", name), *args],
+                             capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path,
+                             env={"PYTHONPATH": str(tmp_path), "PATH": "/nowhere"})
+        assert (out.returncode, out.stdout, out.stderr.count("\n")) == (1, "", 1), out.stderr
+        assert out.stderr.startswith(f"{name} needs torch, transformers, numpy and gpubuf"), out.stderr
+
+
+@pytest.mark.once
 def test_a_script_of_python_has_help():
     for name in ("take.py", "measure.py"):
         out = subprocess.run([sys.executable, os.path.join(EXAMPLES, "resident-model", name), "--help"], check=True,

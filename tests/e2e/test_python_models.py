@@ -194,6 +194,7 @@ def test_a_folder_of_one_file(s, tmp_path, c):
         made = c.put_model(folder, "one")
         assert (made["version"], made["tensors"], names(s)) == (None, 1, ["one"])
         assert s.data("one") == (folder / called).read_bytes() and s.meta("one")["dtype"] == "tensors"
+        assert c.put_model(folder / called, "one")["tensors"] == 1 and s.data("one") == (folder / called).read_bytes()
     with pytest.raises(gpubuf.BadArgument, match="\"one\" is a buffer.*nothing was uploaded"):
         c.put_model(write(tmp_path / "M", parts_of(1)), "one")
     c.put_model(tmp_path / "M", "m")

@@ -16,6 +16,7 @@ import pytest
 from pyclient import SOURCE, client_of, gpubuf
 
 from harness import library
+from test_tables import META, file, some
 from values import array_of, payload
 
 BIG = 13 << 20
@@ -175,8 +176,9 @@ def zipped(*names):
 @pytest.mark.parametrize("data, said", [(npz(), r"tensors_put\(dict\(numpy.load"),
                                         (zipped("m/data.pkl", "m/data/0"), "torch.load"),
                                         (zipped("a.txt"), "unpack it"), (zipped("a")[:50], "unpack it"),
-                                        (pickle.dumps([1, 2]), "pickle")],
-                         ids=["npz", "pt", "zip", "cut", "pickle"])
+                                        (pickle.dumps([1, 2]), "pickle"),
+                                        (file(some(), META), r"client.put_model\(path, name\)")],
+                         ids=["npz", "pt", "zip", "cut", "pickle", "safetensors"])
 def test_a_file_that_holds_arrays(c, data, said):
     with pytest.warns(gpubuf.StoredAsBytes, match=said) as seen:
         made = c.put("x", data)
@@ -191,7 +193,8 @@ def test_a_file_that_holds_arrays(c, data, said):
 
 
 @pytest.mark.parametrize("data", [b"", b"P", b"PK", payload(1000), b"\x80\x02", b"\x80\x04abc",
-                                  bytearray(b"\x80\x04" + bytes(9))], ids=repr)
+                                  bytearray(b"\x80\x04" + bytes(9)), bytes(16), b"\2" + bytes(7) + b"{",
+                                  b"\2" + bytes(7) + b"{]", b"\3" + bytes(7) + b"{}"], ids=repr)
 def test_other_bytes(c, data):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

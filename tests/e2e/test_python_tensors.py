@@ -147,6 +147,21 @@ def test_the_buffer_is_replaced_and_deleted(m, c):
     assert quiet(c)
 
 
+def test_errors_say_the_way_out(s, c, daemon):
+    c.create("t", kind="shared", tensors=[{"name": "a.weight", "dtype": "BF16", "shape": [2]},
+                                          {"name": "b", "dtype": "F32", "shape": [2]}])
+    with pytest.raises(gpubuf.errors.ShapeMismatch, match="and the tensor \"a.weight\" of bfloat16"):
+        c.put("t", np.ones(2, "float32"), tensor="a.weight")
+    with pytest.raises(gpubuf.errors.TensorNotFound, match="client.list_tensors has its 2"):
+        c.get("t", tensor="no", raw=True)
+    with pytest.raises(gpubuf.errors.InvalidArgument, match=r"seal it first \(client.seal\)"):
+        c.copy("t", "current", share=True)
+    c.put("m", np.ones(3), kind="managed")
+    said = "^\"m\" is of kind managed and cannot be mapped: upload it with kind=shared"
+    with pytest.raises(gpubuf.errors.Unsupported, match=said):
+        c.tensors("m")
+
+
 def test_a_buffer_that_is_one_tensor(s, c):
     c.put("w", np.arange(6, dtype="int16").reshape(2, 3), kind="pinned")
     with c.tensors("w") as t:
@@ -666,6 +681,9 @@ def test_without_torch(m, c, monkeypatch):
         t.torch("b")
     with pytest.raises(gpubuf.BadType, match=r"torch\.nn\.Module"):
         c.load_into(object(), "m")
+    for more, said in (({"table": "m"}, r"client.tensors\('m'\)"), ({"prefix": "m"}, "client.tensors_get")):
+        with pytest.raises(gpubuf.Unsupported, match="import torch first.*" + said):
+            c.get_state_dict(**more)
     assert quiet(c)
 
 

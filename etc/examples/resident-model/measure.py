@@ -4,6 +4,7 @@ of them is killed and takes it again, all move over to a second version and back
 and gpubufd in PATH; without a GPU all is in the host's memory. Prints a table; ends with status 1 if two ways gave
 other logits."""
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -69,20 +70,17 @@ def gpubuf(*words):
     return subprocess.run(["gpubuf", *words], check=True, text=True, capture_output=True).stdout
 
 
-def publish(folder, name, parts):
+def publish(folder, name):
     began = time.perf_counter()
     gpubuf("put", folder + "/", name, "--kind", "shared")
     took = time.perf_counter() - began
-    ends = [".index"] if parts > 1 else [""]
-    for end in ends:
-        gpubuf("seal", name + end)
-    return took, ends
+    gpubuf("seal", name)
+    return took
 
 
-def switch(name, ends):
+def switch(name):
     began = time.perf_counter()
-    for end in ends:
-        gpubuf("switch", "current" + end, name + end)
+    gpubuf("switch", "current", name)
     return time.perf_counter() - began
 
 
@@ -94,6 +92,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=sorted(SIZES), default="1b")
     size = parser.parse_args().size
+    missing = [name for name in ("torch", "transformers", "numpy", "gpubuf") if not importlib.util.find_spec(name)]
+    missing += [name for name in ("gpubuf", "gpubufd") if not shutil.which(name)]
+    if missing:
+        sys.exit("measure.py needs torch, transformers, numpy and gpubuf (PYTHONPATH=src/python), and gpubuf and "
+                 f"gpubufd in PATH; not found: {', '.join(missing)}")
     with tempfile.TemporaryDirectory() as work:
         state = os.path.join(work, "state")
         os.mkdir(state)
@@ -120,9 +123,9 @@ def job(work, size):
                            capture_output=True).stdout.split()[-1] for i, folder in enumerate(folders)]
     parts = sum(name.endswith(".safetensors") for name in os.listdir(folders[0]))
     row("bytes of the model; files", f"{int(made[0]):,}; {parts}")
-    took, ends = publish(folders[0], "m-v1", parts)
+    took = publish(folders[0], "m-v1")
     row("gpubuf put, s (GB/s)", f"{took:.2f} ({int(made[0]) / took / 1e9:.1f})")
-    row("gpubuf switch, ms, with the process", f"{1000 * switch('m-v1', ends):.0f}")
+    row("gpubuf switch, ms, with the process", f"{1000 * switch('m-v1'):.0f}")
     pretrained = [Process(folders[0], "--pretrained") for _ in range(2)][1]
     alone = used()
     pretrained.end()
@@ -147,13 +150,13 @@ def job(work, size):
     processes[0] = Process(folders[0], "--serve")
     same = same and {key: processes[0].said[key] for key in wanted} == wanted
     row("one killed, and back: process to first token, s", f"{processes[0].said['process_s']:.2f}")
-    _, ends = publish(folders[1], "m-v2", parts)
+    publish(folders[1], "m-v2")
     before = [p.ask() for p in processes[1:]]
-    switch("m-v2", ends)
+    switch("m-v2")
     began = time.perf_counter()
     after = [p.ask() for p in processes]
     row("switched: all four moved over, s", f"{time.perf_counter() - began:.2f}")
-    switch("m-v1", ends)
+    switch("m-v1")
     back = [p.ask() for p in processes]
     moved = all(a["sum"] != b["sum"] for a, b in zip(after, back)) and len({a["sum"] for a in after}) == 1
     same = same and moved and all(b["sum"] == wanted["sum"] for b in before + back)

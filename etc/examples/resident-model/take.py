@@ -27,15 +27,13 @@ def parse_args():
     return parser.parse_args()
 
 
-def shards(client, name):
-    """(the buffers that the model is in, what tells this version from others)"""
+def version(client, name):
+    """What tells the version that the name has now from others. A buffer NAME comes first, as it does for load_into."""
     import gpubuf
     try:
-        found = client.info(name + ".index")
+        return client.info(name)["generation"]
     except gpubuf.BufferNotFound:
-        return [name], client.info(name)["generation"]
-    document = json.loads(client.get(name + ".index", raw=True))
-    return [shard["buffer"] for shard in document["shards"]], found["generation"]
+        return client.info(name + ".index")["generation"]
 
 
 class Resident:
@@ -49,10 +47,10 @@ class Resident:
         self.take()
 
     def take(self):
-        buffers, self.version = shards(self.client, self.name)
+        self.version = version(self.client, self.name)
         with self.torch.device("meta"):
             model = self.make(self.config, dtype=self.config.dtype)
-        loaded = self.client.load_into(model, buffers if len(buffers) > 1 else buffers[0])
+        loaded = self.client.load_into(model, self.name)
         device = next(model.parameters()).device
         # What no file has, as the frequencies of rotary embeddings, is computed anew from the config.
         for module in {name.rpartition(".")[0] for name in loaded.on_meta}:
@@ -61,7 +59,7 @@ class Resident:
         self.model, self.device = model.eval(), device
 
     def is_current(self):
-        return shards(self.client, self.name)[1] == self.version
+        return version(self.client, self.name) == self.version
 
     def again(self):
         self.model = None  # the former version's memory is held as long as its tensors
@@ -88,11 +86,14 @@ def next_token(taken, ids):
 
 def main():
     args = parse_args()
-    import torch
-    import transformers
+    try:
+        import torch
+        import transformers
+        import gpubuf
+        assert gpubuf
+    except ImportError as e:
+        sys.exit(f"take.py needs torch, transformers, numpy and gpubuf (PYTHONPATH=src/python): {e}")
     transformers.logging.set_verbosity_error()
-    import gpubuf
-    assert gpubuf
     config = transformers.AutoConfig.from_pretrained(args.config)
     transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # imports the model's module
     gpu = torch.cuda.is_available()

@@ -13,31 +13,42 @@
 #define BUFFER "/v1/sessions/{}/buffers/{}"
 #define POLL_MS 100
 
-static const struct gb_cli_column buffer_columns[] = {
-    {"SESSION", "session", GB_CLI_FORM_TEXT}, /* left out where one is listed */
-    {"NAME", "name", GB_CLI_FORM_TEXT},
-    {"DTYPE", "dtype", GB_CLI_FORM_TEXT},
-    {"SHAPE", "shape", GB_CLI_FORM_SHAPE},
-    {"BYTES", "bytes", GB_CLI_FORM_BYTES},
-    {"KIND", "kind", GB_CLI_FORM_TEXT},
-    {"DEVICE", "device.index", GB_CLI_FORM_COUNT},
-    {"HEAD", "head", GB_CLI_FORM_TEXT},
-    {"STATE", "state", GB_CLI_FORM_TEXT},
-    {"GEN", "generation", GB_CLI_FORM_COUNT},
-    {"LEASES", "leases", GB_CLI_FORM_COUNT},
-    {"SEALED", "sealed", GB_CLI_FORM_FLAG},
-    {"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME},
-    {"DURABILITY", "durability", GB_CLI_FORM_TEXT},
-    {"STORED", "stored_generation", GB_CLI_FORM_COUNT},
-    {"TIER", "tier", GB_CLI_FORM_TEXT},
-    {"SPILL", "spill", GB_CLI_FORM_TEXT},
-    {"RESIDENT", "resident", GB_CLI_FORM_FLAG},
-    {"DAMAGED", "damaged", GB_CLI_FORM_FLAG},
+/* Columns that are left out where no buffer has anything to show in them. */
+enum seldom {
+    SELDOM_NOT,
+    SELDOM_DISK = 1, /* none is durable or on disk */
+    SELDOM_ROOM = 2, /* all have the defaults */
+    SELDOM_DAMAGE = 4,
+    SELDOM_LINK = 8
 };
 
-#define DAMAGE_COLUMNS 1 /* the last of them; left out where no bytes on disk are damaged */
-#define ROOM_COLUMNS 2   /* those before; left out together with them where all buffers have the defaults */
-#define DISK_COLUMNS 3   /* those before; left out together with them where no buffer is durable or on disk */
+static const struct {
+    struct gb_cli_column column;
+    enum seldom seldom;
+} buffer_columns[] = {
+    {{"SESSION", "session", GB_CLI_FORM_TEXT}, SELDOM_NOT}, /* left out where one is listed */
+    {{"NAME", "name", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"DTYPE", "dtype", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"SHAPE", "shape", GB_CLI_FORM_SHAPE}, SELDOM_NOT},
+    {{"BYTES", "bytes", GB_CLI_FORM_BYTES}, SELDOM_NOT},
+    {{"KIND", "kind", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"DEVICE", "device.index", GB_CLI_FORM_COUNT}, SELDOM_NOT},
+    {{"HEAD", "head", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"STATE", "state", GB_CLI_FORM_TEXT}, SELDOM_NOT},
+    {{"GEN", "generation", GB_CLI_FORM_COUNT}, SELDOM_NOT},
+    {{"LEASES", "leases", GB_CLI_FORM_COUNT}, SELDOM_NOT},
+    {{"SEALED", "sealed", GB_CLI_FORM_FLAG}, SELDOM_NOT},
+    {{"UPDATED (UTC)", "updated_at", GB_CLI_FORM_TIME}, SELDOM_NOT},
+    {{"DURABILITY", "durability", GB_CLI_FORM_TEXT}, SELDOM_DISK},
+    {{"STORED", "stored_generation", GB_CLI_FORM_COUNT}, SELDOM_DISK},
+    {{"TIER", "tier", GB_CLI_FORM_TEXT}, SELDOM_DISK},
+    {{"SPILL", "spill", GB_CLI_FORM_TEXT}, SELDOM_ROOM},
+    {{"RESIDENT", "resident", GB_CLI_FORM_FLAG}, SELDOM_ROOM},
+    {{"DAMAGED", "damaged", GB_CLI_FORM_FLAG}, SELDOM_DAMAGE},
+    {{"LINK TO", "link", GB_CLI_FORM_TEXT}, SELDOM_LINK},
+};
+
+#define BUFFER_COLUMNS (sizeof(buffer_columns) / sizeof(buffer_columns[0]))
 
 int gb_cli_buffer_target(struct gb_cli *cli, const char *text, const char *action, char *ret) {
     struct gb_cli_name name;
@@ -108,24 +119,27 @@ static bool is_resident(json_t *buffer) {
     return json_is_true(json_object_get(buffer, "resident"));
 }
 
-/* How many of the columns a table of these buffers has. */
-static size_t columns_of(json_t *buffers) {
-    size_t count = sizeof(buffer_columns) / sizeof(buffer_columns[0]);
-    bool disk = false;
-    bool room = false;
+/* The columns that a table of these buffers has; returns how many. first: 1 without sessions. */
+static size_t columns_of(json_t *buffers, size_t first, struct gb_cli_column ret[BUFFER_COLUMNS]) {
+    unsigned shown = SELDOM_NOT;
+    size_t count = 0;
     json_t *buffer;
     size_t i;
 
     json_array_foreach(buffers, i, buffer) {
         if (json_is_true(json_object_get(buffer, "damaged")))
-            return count;
-        room |= spills(buffer) || is_resident(buffer);
-        disk |= is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0;
+            shown |= SELDOM_DAMAGE | SELDOM_ROOM | SELDOM_DISK;
+        if (spills(buffer) || is_resident(buffer))
+            shown |= SELDOM_ROOM | SELDOM_DISK;
+        if (is_durable(buffer) || strcmp(gb_cli_text(buffer, "tier"), "disk") == 0)
+            shown |= SELDOM_DISK;
+        if (json_is_string(json_object_get(buffer, "link")))
+            shown |= SELDOM_LINK;
     }
-    count -= DAMAGE_COLUMNS;
-    if (room)
-        return count;
-    return count - ROOM_COLUMNS - (disk ? 0 : DISK_COLUMNS);
+    for (i = first; i < BUFFER_COLUMNS; i++)
+        if ((buffer_columns[i].seldom & ~shown) == 0)
+            ret[count++] = buffer_columns[i].column;
+    return count;
 }
 
 /* Names alone, of sessions that were asked for with these before them. */
@@ -250,6 +264,8 @@ static int list_named(struct gb_cli *cli, const char *text, json_t *items) {
 int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
     const char *pattern = argc > 0 ? argv[0] : "*";
     bool of_sessions = strchr(pattern, '/') != NULL;
+    struct gb_cli_column columns[BUFFER_COLUMNS];
+    size_t count;
     char query[GB_CLI_QUERY];
     json_t *labels;
     json_t *items = NULL;
@@ -275,7 +291,8 @@ int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {
     }
     if (cli->options.quiet && !cli->options.json)
         return show_names(cli, items, of_sessions);
-    return gb_cli_show(cli, items, buffer_columns + !of_sessions, columns_of(items) - !of_sessions);
+    count = columns_of(items, !of_sessions, columns);
+    return gb_cli_show(cli, items, columns, count);
 }
 
 /* The daemon, whether it is ready, and its devices. */
@@ -292,9 +309,20 @@ static json_t *whole(struct gb_cli *cli) {
     return root;
 }
 
+/* Whether, after a buffer was not found, its name is that of a model. */
+static bool meant_model(struct gb_cli *cli, const char *text, struct gb_cli_name *ret) {
+    struct gpubuf_error told = cli->error;
+    bool is = told.code == GPUBUF_BUFFER_NOT_FOUND && gb_cli_name(cli, text, ret) == 0 && gb_cli_is_model(cli, ret);
+
+    cli->error = told;
+    return is;
+}
+
 int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
     const struct gb_cli_options *o = &cli->options;
+    struct gb_cli_name name;
     char target[GB_CLI_PATH];
+    json_t *buffer;
     char query[64];
 
     if (argc == 0 && gb_cli_options_idle(o, "attributes last-transfer", "it is of a buffer: gpubuf info NAME") < 0)
@@ -305,7 +333,10 @@ int gb_cli_run_info(struct gb_cli *cli, int argc, char **argv) {
              o->attributes ? "attributes=true&" : "", o->last_transfer ? "last_transfer=true" : "");
     if (gb_cli_buffer_target(cli, argv[0], query, target) < 0)
         return gb_cli_failed(cli);
-    return gb_cli_show(cli, gb_cli_request(cli, "GET", target, NULL), NULL, 0);
+    buffer = gb_cli_request(cli, "GET", target, NULL);
+    if (!buffer && meant_model(cli, argv[0], &name))
+        return gb_cli_show_model(cli, &name);
+    return gb_cli_show(cli, buffer, NULL, 0);
 }
 
 int gb_cli_run_create(struct gb_cli *cli, int argc, char **argv) {
@@ -393,6 +424,8 @@ static int remove_one(struct gb_cli *cli, const char *text, void *arg) {
     if (!answer && cli->error.code == GPUBUF_BUFFER_NOT_FOUND && !gb_cli_is_pattern(text) &&
         gb_cli_name(cli, text, &name) == 0 && gb_cli_is_model(cli, &name))
         r = gb_cli_rm_model(cli, &name);
+    else if (!answer && cli->error.code == GPUBUF_BUFFER_NOT_FOUND && gb_cli_name(cli, text, &name) == 0)
+        r = gb_cli_model_absent(cli, &name);
     else if (!answer)
         r = gb_cli_failed(cli);
     if (r != GB_CLI_DONE)
@@ -465,9 +498,37 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
                               post(cli, argv[0], "/fill", json_pack("{s:o, s:i}", "pattern", pattern, "width", 1)));
 }
 
+/* Of an array, which is taken: a line for each. */
+static int show_buffers(struct gb_cli *cli, json_t *buffers) {
+    json_t *buffer;
+    int r = GB_CLI_DONE;
+    size_t i;
+
+    if (!buffers || cli->options.json)
+        return gb_cli_show(cli, buffers, NULL, 0);
+    json_array_foreach(buffers, i, buffer) {
+        if (r == GB_CLI_DONE)
+            r = gb_cli_show_buffer(cli, json_incref(buffer));
+    }
+    json_decref(buffers);
+    return r;
+}
+
+static json_t *seal(struct gb_cli *cli, const struct gb_cli_name *name) {
+    char text[2 * GPUBUF_NAME_SIZE];
+
+    snprintf(text, sizeof(text), "%s/%s", name->session, name->name);
+    return request_on(cli, "POST", text, "/seal", json_object());
+}
+
 int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
+    json_t *answer = request_on(cli, "POST", argv[0], "/seal", json_object());
+    struct gb_cli_name name;
+
     (void)argc;
-    return gb_cli_show_buffer(cli, request_on(cli, "POST", argv[0], "/seal", json_object()));
+    if (answer || !meant_model(cli, argv[0], &name))
+        return gb_cli_show_buffer(cli, answer);
+    return show_buffers(cli, gb_cli_seal_model(cli, &name, seal));
 }
 
 static int show_switched(struct gb_cli *cli, json_t *answer) {
@@ -486,8 +547,8 @@ static int show_switched(struct gb_cli *cli, json_t *answer) {
     return r;
 }
 
-/* All links in one step: none of them is seen without the others. */
-static int switch_several(struct gb_cli *cli, int argc, char **argv) {
+/* All links in one step: none of them is seen without the others. NULL with cli->error set. */
+static json_t *switch_several(struct gb_cli *cli, int argc, char **argv) {
     json_t *operations = json_array();
     json_t *body = json_pack("{s:O, s:b}", "operations", operations, "atomic", 1);
     struct gb_cli_name first;
@@ -512,19 +573,46 @@ static int switch_several(struct gb_cli *cli, int argc, char **argv) {
     if (cli->options.stream)
         json_object_set_new(body, "stream", json_string(cli->options.stream));
     if (gb_cli_target(cli, target, "/v1/sessions/{}/batch", first.session) == 0)
-        return show_switched(cli, gb_cli_request(cli, "POST", target, body));
+        return gb_cli_request(cli, "POST", target, body);
 fail:
     json_decref(body);
-    return gb_cli_failed(cli);
+    return NULL;
+}
+
+static json_t *switch_all(struct gb_cli *cli, int argc, char **argv) {
+    if (argc > 2)
+        return switch_several(cli, argc, argv);
+    return post(cli, argv[0], "/copy", json_pack("{s:s, s:b}", "from", argv[1], "share", 1));
+}
+
+/* The same after the daemon did not find a buffer: models are switched by their indexes. */
+static json_t *switch_models(struct gb_cli *cli, int argc, char **argv) {
+    char **texts = calloc((size_t)argc, sizeof(*texts));
+    json_t *answer = NULL;
+    int i;
+
+    if (!texts)
+        gb_cli_error(cli, GPUBUF_NO_MEMORY, "out of memory");
+    else if (gb_cli_switch_models(cli, argc, argv, texts) > 0)
+        answer = switch_all(cli, argc, texts);
+    for (i = 0; texts && i < argc; i++)
+        free(texts[i]);
+    free(texts);
+    return answer;
 }
 
 int gb_cli_run_switch(struct gb_cli *cli, int argc, char **argv) {
+    json_t *answer;
+
     if (argc % 2 != 0)
         return gb_cli_refused(cli, GB_CLI_USAGE,
                               "switch takes pairs: NAME, and the sealed buffer that it becomes a link to");
-    if (argc > 2)
-        return switch_several(cli, argc, argv);
-    return gb_cli_show_buffer(cli, post(cli, argv[0], "/copy", json_pack("{s:s, s:b}", "from", argv[1], "share", 1)));
+    answer = switch_all(cli, argc, argv);
+    if (!answer)
+        answer = switch_models(cli, argc, argv);
+    if (!answer)
+        return gb_cli_failed(cli);
+    return argc > 2 ? show_switched(cli, answer) : gb_cli_show_buffer(cli, answer);
 }
 
 int gb_cli_run_reserve(struct gb_cli *cli, int argc, char **argv) {

@@ -523,8 +523,11 @@ static int run(struct gb_cli *cli, const struct thing *thing, int argc, char **a
     if (argc == 0)
         return list(cli, thing);
     if (!verb)
-        return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists; else it is gpubuf %s %s", cli->command->name,
-                              cli->command->name, cli->command->arguments);
+        return gb_cli_refused(cli, GB_CLI_USAGE, "\"gpubuf %s\" lists; else it is gpubuf %s %s%s", cli->command->name,
+                              cli->command->name, cli->command->arguments,
+                              thing == &operations ? ". \"gpubuf wait OPERATION\" waits for one, and \"gpubuf "
+                                                     "operations --json\" has all that is known"
+                                                   : "");
     return change(cli, thing, verb, argc - 1, argv + 1);
 }
 

@@ -1,6 +1,7 @@
 /* get and cp: from buffers into files (files.c), and into each other. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -73,7 +74,8 @@ static int show_got(struct gb_cli *cli, const struct gb_cli_name *name, const ch
     return GB_CLI_DONE;
 }
 
-static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const char *path) {
+/* name: also of a model, of which --tensor names one. */
+static int get_buffer(struct gb_cli *cli, struct gb_cli_name *name, const char *path) {
     bool out = !path || strcmp(path, "-") == 0;
     struct gpubuf_get_params params = {0};
     struct gb_cli_progress progress;
@@ -92,7 +94,7 @@ static int get_buffer(struct gb_cli *cli, const struct gb_cli_name *name, const 
     gb_cli_progress_begin(&progress, stderr, gb_cli_draws(cli), name->name);
     do
         r = gpubuf_get(cli->client, name->session, name->name, gb_cli_sink_target(&sink), &params, &got, &cli->error);
-    while (r < 0 && !sink.given && gb_cli_again(cli));
+    while (r < 0 && !sink.given && (gb_cli_again(cli) || gb_cli_model_shard(cli, name)));
     gb_cli_progress_end(&progress, r == 0);
     if (r == 0 && !out && strcmp(got.dtype, "tensors") != 0)
         gb_cli_warn_no_archive(cli, sink.seeks ? sink.fd : -1, path);
@@ -213,13 +215,14 @@ static bool is_into(const char *path) {
 }
 
 /* Into a folder: a file that is called as the buffer is, and ends as a table's does; or the files of a model. */
-static int get_into(struct gb_cli *cli, const struct gb_cli_name *name, const char *folder) {
+static int get_into(struct gb_cli *cli, struct gb_cli_name *name, const char *folder) {
     bool part = cli->options.raw || cli->options.npy || cli->options.tensor || cli->options.slice ||
                 cli->options.given[GB_CLI_ID_offset] || cli->options.given[GB_CLI_ID_bytes];
     char file[GPUBUF_NAME_SIZE + sizeof TABLE_ENDING];
     char target[GB_CLI_PATH];
     json_t *buffer = NULL;
     bool table;
+    bool made;
     char *path;
     int r;
 
@@ -234,8 +237,11 @@ static int get_into(struct gb_cli *cli, const struct gb_cli_name *name, const ch
     snprintf(file, sizeof(file), "%s%s", name->name,
              table && !part && !gb_cli_ends_in(name->name, TABLE_ENDING) ? TABLE_ENDING : "");
     path = gb_cli_path_in(folder, file);
+    made = mkdir(folder, 0777) == 0;
     r = path ? get_buffer(cli, name, path) : gb_cli_refused(cli, GB_CLI_FAILED, "out of memory");
     free(path);
+    if (r != GB_CLI_DONE && made)
+        rmdir(folder);
     return r;
 }
 

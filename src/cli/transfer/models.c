@@ -1,5 +1,5 @@
-/* Models in several files, in the daemon: the document that names their shards, get NAME DIR, and what ls and rm do
- * with them. The shards of a new version have names of their own, which never come back: what an old document names is
+/* Models in several files, in the daemon: the document that names their shards, get NAME DIR, and the tensors
+ * for ls. The shards of a new version have names of their own, which never come back: what an old document names is
  * there or is not found, and is never another version's, so that readers have a whole model, the old or the new.
  * doc/models.md describes the document. */
 #include <errno.h>
@@ -108,9 +108,12 @@ json_t *gb_cli_model_read(struct gb_cli *cli, const struct gb_cli_name *name, ch
 
 bool gb_cli_is_model(struct gb_cli *cli, const struct gb_cli_name *name) {
     struct gpubuf_error told = cli->error;
-    json_t *document = gb_cli_model_read(cli, name, NULL);
-    bool is = document != NULL;
+    json_t *document;
+    bool is;
 
+    gb_cli_keep_problem(cli);
+    document = gb_cli_model_read(cli, name, NULL);
+    is = document != NULL;
     json_decref(document);
     cli->error = told;
     return is;
@@ -395,21 +398,4 @@ size_t gb_cli_model_drop(struct gb_cli *cli, const struct gb_cli_name *name, jso
         json_decref(answer);
     }
     return left;
-}
-
-int gb_cli_rm_model(struct gb_cli *cli, const struct gb_cli_name *name) {
-    json_t *document = gb_cli_model_read(cli, name, NULL);
-    struct gb_cli_name index;
-    char target[GB_CLI_PATH];
-    json_t *answer = NULL;
-    int r = GB_CLI_DONE;
-
-    if (document && gb_cli_model_index(cli, name, &index) == 0 &&
-        gb_cli_target(cli, target, BUFFER, index.session, index.name) == 0)
-        answer = gb_cli_request(cli, "DELETE", target, NULL);
-    if (!answer || gb_cli_model_drop(cli, name, document) > 0)
-        r = gb_cli_failed(cli);
-    json_decref(answer);
-    json_decref(document);
-    return r;
 }

@@ -33,8 +33,33 @@ bool gb_cli_is_model(struct gb_cli *cli, const struct gb_cli_name *name);
 json_t *gb_cli_tensors(struct gb_cli *cli, const struct gb_cli_name *name, const char *prefix);
 json_t *gb_cli_model_tensors(struct gb_cli *cli, const struct gb_cli_name *name, const char *prefix);
 
-/* Deletes a model: its index first, so that no reader finds half of it. The exit status. */
+/* Deletes a model, unless another index names its shards: its index first, so that no reader finds half of it. The exit
+ * status. */
 int gb_cli_rm_model(struct gb_cli *cli, const struct gb_cli_name *name);
+
+/* --- commands of one buffer, where the name is a model's ---------------------------------------------------------- */
+
+/* Says that there is no such buffer, and what deletes shards of a model whose index is gone. The exit status. */
+int gb_cli_model_absent(struct gb_cli *cli, const struct gb_cli_name *name);
+
+/* Refuses a file as the buffer of a name that is a model's, which it would hide. 0, or the exit status. */
+int gb_cli_model_hides(struct gb_cli *cli, const struct gb_cli_name *name);
+
+/* After a buffer was not found: moves the name of a model to that of the shard that has the tensor of --tensor. False:
+ * it does not, with cli->error that of the buffer, or that the model has no such tensor. */
+bool gb_cli_model_shard(struct gb_cli *cli, struct gb_cli_name *name);
+
+/* Seals a model's index, and then its shards, by seal: the buffer, or NULL with cli->error set. The array of them, the
+ * caller's; NULL with cli->error set. */
+typedef json_t *gb_cli_seal_fn(struct gb_cli *cli, const struct gb_cli_name *name);
+json_t *gb_cli_seal_model(struct gb_cli *cli, const struct gb_cli_name *name, gb_cli_seal_fn *seal);
+
+/* After links could not be made because a buffer was not found: whether a source is a model. Then ret has the
+ * arguments with the names of indexes in its place. -1 with cli->error set. The texts are the caller's to free. */
+int gb_cli_switch_models(struct gb_cli *cli, int argc, char **argv, char **ret);
+
+/* info of a model. The exit status. */
+int gb_cli_show_model(struct gb_cli *cli, const struct gb_cli_name *name);
 
 /* --- names -------------------------------------------------------------------------------------------------------- */
 

@@ -643,7 +643,7 @@ static void warn(const struct gb_cli *cli, const struct gb_cli_name *name, json_
 }
 
 /* warned: of what the file is. */
-static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const struct gb_cli_name *name, bool warned) {
+static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, struct gb_cli_name *name, bool warned) {
     struct gpubuf_put_params params = {0};
     struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
@@ -660,7 +660,7 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const st
     } else {
         do
             r = gpubuf_put(cli->client, name->session, name->name, source_of(source), &params, NULL, &cli->error);
-        while (r < 0 && !source->taken && gb_cli_again(cli));
+        while (r < 0 && !source->taken && (gb_cli_again(cli) || gb_cli_model_shard(cli, name)));
     }
     gb_cli_progress_end(&moving.progress, r == 0);
     if (r < 0) {
@@ -784,6 +784,11 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
         r = gb_cli_refused(cli, GB_CLI_USAGE, "standard input cannot go to several hosts; name a file");
     else
         r = source_open(cli, path, cli->options.shape || cli->options.slice, expected_bytes(&cli->options), &source);
+    if (r == 0 && !many && is_tensors(cli, path) && !cli->options.tensor) {
+        r = gb_cli_model_hides(cli, &target);
+        if (r != 0)
+            source_close(&source);
+    }
     if (r == 0) {
         bool warned = warn_archive(cli, &source, path);
 

@@ -408,6 +408,30 @@ static int name_shard(const char *name, uint64_t version, size_t number, char re
                : -1;
 }
 
+/* The index of a sealed model takes no other: said before anything is sent. */
+static int check_sealed(struct model *model) {
+    struct gb_cli *cli = model->cli;
+    struct gb_cli_name at;
+    char target[GB_CLI_PATH];
+    json_t *index = NULL;
+    bool sealed;
+
+    if (!model->published)
+        return 0;
+    if (gb_cli_model_index(cli, model->name, &at) == 0 && gb_cli_target(cli, target, BUFFER, at.session, at.name) == 0)
+        index = gb_cli_request(cli, "GET", target, NULL);
+    if (!index)
+        return gb_cli_failed(cli);
+    sealed = json_is_true(json_object_get(index, "sealed"));
+    json_decref(index);
+    if (!sealed)
+        return 0;
+    return gb_cli_refused(
+        cli, GB_CLI_FAILED,
+        "the model \"%s\" is sealed, and no other takes its place: give this one another name; " UNTOUCHED,
+        model->name->name);
+}
+
 /* Reads what is published and finds names for what is to be. */
 static int plan(struct model *model) {
     struct gb_cli *cli = model->cli;
@@ -427,6 +451,9 @@ static int plan(struct model *model) {
         model->published = gb_cli_model_read(cli, model->name, model->etag);
     if (r < 0 || (!model->published && cli->error.code != GPUBUF_BUFFER_NOT_FOUND))
         return gb_cli_failed(cli);
+    r = check_sealed(model);
+    if (r != 0)
+        return r;
     if (gb_cli_target(cli, target, "/v1/sessions/{}/buffers?prefix={}", model->name->session, name) == 0)
         items = gb_cli_list(cli, target);
     if (!items)
@@ -712,15 +739,10 @@ static int put_one(struct model *model) {
     struct gb_cli *cli = model->cli;
     const char *name = model->name->name;
     struct shard *shard = &model->all[0];
-    json_t *document = gb_cli_model_read(cli, model->name, NULL);
-    size_t files = json_array_size(json_object_get(document, "shards"));
+    int r = gb_cli_model_hides(cli, model->name);
 
-    json_decref(document);
-    if (document)
-        return gb_cli_refused(cli, GB_CLI_FAILED,
-                              "\"%s\" is a model of %zu files, and this one of a single file would be a buffer beside "
-                              "it: \"gpubuf rm %s\" makes room for the name; " UNTOUCHED,
-                              name, files, name);
+    if (r != 0)
+        return r;
     snprintf(shard->buffer, sizeof(shard->buffer), "%s", name);
     if (put_file(model, shard, name, NULL) == 0)
         return gb_cli_show_buffer(cli, json_incref(json_array_get(model->answers, 0)));

@@ -312,6 +312,7 @@ static void pass_over(struct gb_lease_grant *g, enum gb_export_way way, const ch
 /* native: has what CUDA says of one of the ways. */
 static int no_way(const struct gb_lease *lease, const struct gb_error *native, struct gb_error *err) {
     const struct gb_lease_grant *g = &lease->map->lease;
+    enum gb_kind kind = lease->content->kind;
     char why[sizeof(err->detail)] = "";
     size_t n = 0;
     unsigned i;
@@ -326,6 +327,10 @@ static int no_way(const struct gb_lease *lease, const struct gb_error *native, s
         return gb_error_set(err, GB_ERR_UNSUPPORTED,
                             "\"%s\" cannot be exported: %s. Map it instead: POST .../map over the UNIX socket",
                             lease->buffer.s, why);
+    if (kind != GB_KIND_SHARED && kind != GB_KIND_PINNED && kind != GB_KIND_PAGEABLE)
+        return gb_error_set(err, GB_ERR_UNSUPPORTED,
+                            "\"%s\" is of kind %s and cannot be mapped: upload it with kind=shared. %s",
+                            lease->buffer.s, gb_kind_name(kind), why);
     return gb_error_set(err, GB_ERR_UNSUPPORTED, "\"%s\" cannot be mapped: %s", lease->buffer.s, why);
 }
 

@@ -37,6 +37,9 @@ CONTINUE_S = 2.0  # for a server that never sends it
 # of the daemon's text, for a client whose caller writes no headers
 SEND_TOKEN = "send the header Authorization: Bearer TOKEN"
 GIVE_TOKEN = "give Client(token=...), or set GPUBUF_TOKEN"
+SAID = (("seal it first (POST .../seal)", "seal it first (client.seal)"),
+        ("GET .../tensors lists its", "client.list_tensors has its"), ("?tensor=", "tensor="), ("?slice=", "slice="),
+        ("?format=raw", "raw=True"))
 HOPS_MAX = 3  # redirects of one request within a fleet
 LINE_MAX = 64 << 10
 FIELDS_MAX = 100
@@ -716,6 +719,8 @@ class Transport:
             if isinstance(problem, dict) and isinstance(problem.get("code"), str):
                 if answer.status == 401 and self.token is None:
                     problem["detail"] = str(problem.get("detail")).replace(SEND_TOKEN, GIVE_TOKEN)
+                for said, here in SAID:
+                    problem["detail"] = str(problem.get("detail")).replace(said, here)
                 return error_of(answer.status, problem, answer.header("Retry-After"))
         except ValueError:
             pass

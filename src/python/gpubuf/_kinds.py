@@ -12,6 +12,8 @@ ZIP = b"PK\x03\x04"
 NUMPY = "the file is an .npz archive: put its arrays with client.tensors_put(dict(numpy.load(path)))"
 TORCH = "the file is torch.save's: put its tensors with client.put_state_dict(torch.load(path, weights_only=True))"
 PLAIN_ZIP = "the file is a zip archive: unpack it, and put what is in it"
+SAFETENSORS = ("the file is a safetensors: client.put_model(path, name) makes a table of it, and "
+               "client.tensors_put(safetensors.numpy.load(data)) a buffer of each tensor")
 PICKLE = "the file is a pickle: load it where you trust it, and put its arrays (put, tensors_put, put_state_dict)"
 
 
@@ -55,13 +57,19 @@ class _Reader(io.RawIOBase):
         return len(part)
 
 
+def _is_safetensors(data: memoryview) -> bool:
+    """By the length that it begins with, and the first and last bytes of the header behind it."""
+    n = int.from_bytes(data[:8], "little")
+    return 2 <= n <= len(data) - 8 and data[8] == ord("{") and bytes(data[8 + n - 8 : 8 + n]).rstrip(b" ")[-1:] == b"}"
+
+
 def what(data: memoryview) -> Optional[str]:
     """What such a file is, and what to do instead; None for other bytes. Nothing of it is run or unpacked."""
     if data[:4] == ZIP:
         return _of_zip(data)
     if len(data) > 2 and data[0] == 0x80 and 2 <= data[1] <= 5 and data[-1] == ord("."):
         return PICKLE
-    return None
+    return SAFETENSORS if _is_safetensors(data) else None
 
 
 def warn(source: Any, dtype: Optional[str]) -> None:

@@ -148,6 +148,8 @@ def _index(folder: str) -> Tuple[str, Dict[str, str]]:
 
 def _files_of(folder: str) -> Tuple[Optional[str], Dict[str, str], List[str]]:
     """The index and what it says, and the files of the model in the order of their names."""
+    if os.path.isfile(folder):
+        return None, {}, [""]
     if os.path.exists(os.path.join(folder, INDEX_FILE)):
         text, files = _index(folder)
         return text, files, sorted(set(files.values()))
@@ -249,7 +251,8 @@ class _Putting:
 def put(client: "Client", folder: str, name: str, query: Dict[str, Any], wait: Optional[float]) -> ModelPut:
     with ExitStack() as stack:
         index, files, chosen = _files_of(folder)
-        sources = [_Source(os.path.join(folder, file), file, stack) for file in chosen]
+        sources = [_Source(os.path.join(folder, file) if file else folder, file or os.path.basename(folder), stack)
+                   for file in chosen]
         _compare(sources, files)
         version: Optional[int] = None
         if index is not None and len(sources) > 1:

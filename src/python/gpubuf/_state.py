@@ -211,7 +211,7 @@ def _get_listed(client: "Client", table: str, listed: List[ListedTensor], device
                 out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:
     found = {tensor["name"]: tensor for tensor in listed}
     if out is None:
-        _torch.dtype_of("uint8")
+        _torch.needed(f"client.tensors({table!r})")
         wanted = [name for name, tensor in found.items() if "alias_of" not in tensor]
     else:
         missing = [name for name in out if name not in found]
@@ -248,7 +248,7 @@ def _get_listed(client: "Client", table: str, listed: List[ListedTensor], device
 def get(client: "Client", prefix: str, device: Any, out: Optional[Mapping[str, Any]], threads: int) -> Dict[str, Any]:
     found = _found(client, prefix)
     if out is None:
-        _torch.dtype_of("uint8")  # says that torch is missing, also if there are no tensors
+        _torch.needed("client.tensors_get")  # also if there are no tensors
         wanted = found
     else:
         keys = {name: name if name in found else prefix + name for name in out}

@@ -58,6 +58,13 @@ def memory(nbytes: int, ordinal: int) -> Optional[Any]:
     return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{ordinal}")
 
 
+def needed(instead: str) -> None:
+    """Raises Unsupported without torch. instead: what gives arrays of numpy."""
+    if module() is None:
+        raise Unsupported("get_state_dict gives tensors of torch: import torch first, or take arrays of numpy with "
+                          f"{instead}")
+
+
 def dtype_of(name: str) -> Any:
     """torch's type of that name."""
     torch = module()

@@ -98,15 +98,16 @@ def elements_of(found: Union[ListedBuffer, ListedTensor], key: Key, source: Any,
     """The payload of a write of these elements of a buffer: it must have their type and shape; axes of length 1 do not
     count. Bytes may be any, which the daemon counts."""
     name, kind = found["name"], found["dtype"]
+    what = "buffer" if "session" in found else "tensor"
     if dtype is not None and dtype != kind:
-        raise ShapeMismatch(f"the buffer \"{name}\" is of {kind}, and dtype says {dtype}")
+        raise ShapeMismatch(f"the {what} \"{name}\" is of {kind}, and dtype says {dtype}")
     if is_bytes(source):
         return _arrays.payload_of(source)
     untyped = is_untyped(source)
     payload = payload_of(source, kind if untyped else dtype, shape)
     mine = tuple(_arrays.shape_list(shape)) if shape is not None else payload.shape
     if payload.dtype != kind and dtype is None:
-        raise ShapeMismatch(f"the array is of {payload.dtype}, and the buffer \"{name}\" of {kind}: convert it first "
+        raise ShapeMismatch(f"the array is of {payload.dtype}, and the {what} \"{name}\" of {kind}: convert it first "
                             f"({_conversion(source, kind)})")
     wanted = _shape_of(tuple(found["shape"]), key)
     if wanted is not None and [n for n in mine if n != 1] != [n for n in wanted if n != 1]:

@@ -154,7 +154,7 @@ class Client(Names):
                 and little-endian. Masked elements, missing values and a list whose numbers no type has are BadArgument.
                 An array on a GPU is copied on the device if the daemon is on this machine, else it goes through pinned
                 memory of the host; ``road`` of the result says which (``device``, ``host``). The bytes of an .npz, a
-                .pt, a pickle or a zip archive are stored as they are, with a warning (StoredAsBytes).
+                .pt, a .safetensors, a pickle or a zip archive are stored as they are, with a warning (StoredAsBytes).
             stream: the stream whose order the write keeps.
             wait: seconds to wait for memory if none is free.
             in_place: overwrite the present memory instead of filling new memory and swapping it in.
@@ -386,7 +386,7 @@ class Client(Names):
                   spill: Optional[str] = None, wait: Optional[float] = None) -> ModelPut:
         """Uploads a model as frameworks store it, as ``gpubuf put DIR NAME`` does: the files that
         ``model.safetensors.index.json`` names, else ``model.safetensors``, else the only safetensors file of the
-        folder.
+        folder. folder may also be one safetensors file.
 
         All files are compared with the index first; BadArgument says what is missing or wrong, and nothing was
         uploaded. A model of one file is the buffer name. Of several, each is a buffer of its own, and they are
