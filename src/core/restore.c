@@ -248,7 +248,7 @@ static int restore_stored(struct gb_session *s, struct found *found, struct gb_b
 
 static int add_buffer(struct gb_session *s, struct found *found, const struct gb_buffer_rec *rec,
                       struct gb_error *err) {
-    struct gb_buffer *b = gb_buffer_new(&rec->name);
+    struct gb_buffer *b = gb_buffer_new(s, &rec->name);
     struct gb_buffer_rec lost = *rec;
     bool stored;
 
