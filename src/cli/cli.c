@@ -141,6 +141,14 @@ static bool of_copy(const struct gb_cli *cli, json_t *problem) {
     return strcmp(cli->command->name, "cp") == 0;
 }
 
+/* What a file is was taken from its ending or its first bytes, and an option says otherwise. */
+static bool by_ending(const struct gb_cli *cli, json_t *problem) {
+    const char *command = cli->command->name;
+
+    (void)problem;
+    return !cli->options.raw && (strcmp(command, "put") == 0 || strcmp(command, "cp") == 0);
+}
+
 /* One buffer refuses the whole, which an option changes. */
 static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
@@ -161,6 +169,7 @@ static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
 #define OF_COPY of_copy
 #define OF_PATH of_path
 #define OF_ENDING of_ending
+#define BY_ENDING by_ending
 #define SAYS_FORMAT says_format
 #define SAYS_SLICE says_slice
 #define OF_CHECKPOINT of_checkpoint
