@@ -55,6 +55,25 @@ static enum gb_pull_outcome no_memory(struct gb_error *err) {
 
 /* --- the first bytes ---------------------------------------------------------------------------------------------- */
 
+/* A source without tags has none the next time either. */
+static enum gb_pull_outcome check_tag(const struct gb_source *s, struct gb_error *err) {
+    const struct gb_way *way = s->way;
+
+    if (strcmp(s->if_match, way->tag) == 0)
+        return GB_PULL_OK;
+    if (way->tag[0] != '\0') {
+        gb_error_set(err, GB_ERR_SOURCE_CHANGED, "%s has the entity tag %s, and %s was asked for", way->name, way->tag,
+                     s->if_match);
+    } else {
+        gb_error_set(err, GB_ERR_SOURCE_CHANGED,
+                     "%s has no strong entity tag, so that it cannot be told whether it is %s; a digest says which "
+                     "bytes are meant",
+                     way->name, s->if_match);
+        err->hopeless = true;
+    }
+    return GB_PULL_FAILED;
+}
+
 static enum gb_pull_outcome open_way(struct gb_source *s, struct gb_error *err) {
     struct gb_pull_patience patience = {.most = OPEN_FAILURES_MAX};
     struct gb_error why;
@@ -69,11 +88,8 @@ static enum gb_pull_outcome open_way(struct gb_source *s, struct gb_error *err) 
         outcome = s->way->kind->open(s->way, s->conn, &why);
     } while (outcome == GB_PULL_BROKEN && !s->conn->silent &&
              gb_fetch_again(&s->fetch, &patience, s->conn->retry_after_s));
-    if (outcome == GB_PULL_OK && s->if_match && strcmp(s->if_match, s->way->tag) != 0) {
-        gb_error_set(&why, GB_ERR_SOURCE_CHANGED, "%s has %s%s, and %s was asked for", s->way->name,
-                     s->way->tag[0] != '\0' ? "the entity tag " : "no strong entity tag", s->way->tag, s->if_match);
-        outcome = GB_PULL_FAILED;
-    }
+    if (outcome == GB_PULL_OK && s->if_match)
+        outcome = check_tag(s, &why);
     if (outcome == GB_PULL_BROKEN)
         outcome = gb_fetch_ends(&s->fetch) ? GB_PULL_STOPPED : GB_PULL_FAILED;
     if (outcome != GB_PULL_OK)
