@@ -183,6 +183,13 @@ def what_a_name_promises(w, name_of, key):
             w.delete("buffers/raw")
 
 
+def test_the_fields_are_named_once(w, nginx):
+    for body in ({"nosuch": 1}, {"from": "x", "nosuch": 1}, {"from_url": nginx.url + "/x", "nosuch": 1}):
+        detail = w.ask("POST", "buffers/m/copy", body).problem(400, "unknown_field")["detail"]
+        fields = detail.partition("permitted: ")[2].split()
+        assert len(fields) == len(set(fields)) and {"kind", "stream", "from_url", "labels"} <= set(fields), detail
+
+
 def test_a_file_that_is_not_what_its_name_says(w, nginx):
     what_a_name_promises(w, nginx.write, "from_url")
     p = w.ask("POST", "buffers/m/copy", {"from_url": nginx.write("x", LFS).rpartition("/")[0] + "/typed/x"})
