@@ -130,9 +130,8 @@ static enum gb_pull_outcome more_head(struct gb_source *s, size_t need, size_t *
 
 /* Reads up to `need` bytes, or all. A source that breaks here begins again, or where it broke if it has ranges. */
 static enum gb_pull_outcome read_head(struct gb_source *s, size_t need, struct gb_error *err) {
-    struct gb_pull_patience patience = {.most = FAILURES_MAX};
+    struct gb_pull_patience patience = {.most = OPEN_FAILURES_MAX};
     enum gb_pull_outcome outcome = GB_PULL_OK;
-    size_t before = s->head_n;
     size_t got = 1;
     char *bigger;
 
@@ -151,9 +150,8 @@ static enum gb_pull_outcome read_head(struct gb_source *s, size_t need, struct g
             continue;
         if (outcome != GB_PULL_BROKEN || !s->way->ranged)
             return outcome;
-        if (!again(&s->fetch, s->conn, &patience, s->head_n > before))
+        if (!again(&s->fetch, s->conn, &patience, false)) /* few bytes give no patience back */
             return gb_fetch_ends(&s->fetch) ? GB_PULL_STOPPED : GB_PULL_FAILED;
-        before = s->head_n;
         *err = GB_ERROR_INIT;
         s->fetch.numbers.resumed++;
     }
