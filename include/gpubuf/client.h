@@ -230,7 +230,7 @@ int gpubuf_escape(const char *text, char *ret, size_t size);
 
 /* Waits until the operation with that id has ended: how.ret_operation, or the "id" of an answer with status 202.
  * timeout_s: seconds to wait; 0: without a limit. The operation is the JSON of gpubuf_answer_of(). Returns 0 or -1.
- * Errors: OPERATION_NOT_FOUND, CLIENT_TIMEOUT; if the operation failed, its own error. */
+ * Errors: OPERATION_NOT_FOUND, CLIENT_TIMEOUT, CANCELLED; if the operation failed, its own error. */
 int gpubuf_operation_wait(gpubuf_client *client, const char *id, uint32_t timeout_s, struct gpubuf_error *err);
 
 /* --- fleets ------------------------------------------------------------------------------------------------------- */

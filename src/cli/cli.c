@@ -160,6 +160,14 @@ static bool of_copy(const struct gb_cli *cli, json_t *problem) {
     return strcmp(cli->command->name, "cp") == 0;
 }
 
+/* What a file is was taken from its ending or its first bytes, and an option says otherwise. */
+static bool by_ending(const struct gb_cli *cli, json_t *problem) {
+    const char *command = cli->command->name;
+
+    (void)problem;
+    return !cli->options.raw && (strcmp(command, "put") == 0 || strcmp(command, "cp") == 0);
+}
+
 /* One buffer refuses the whole, which an option changes. */
 static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
     (void)problem;
@@ -183,6 +191,7 @@ static bool of_checkpoint(const struct gb_cli *cli, json_t *problem) {
 #define OF_ENDING of_ending
 #define SERVER_DENIES server_denies
 #define DAEMON_DENIES daemon_denies
+#define BY_ENDING by_ending
 #define OF_CHECKPOINT of_checkpoint
 
 static const struct {

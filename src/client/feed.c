@@ -250,10 +250,13 @@ static bool ended(const char *state) {
     return strcmp(state, "queued") != 0 && strcmp(state, "running") != 0;
 }
 
-/* The problem of one that failed. */
-static int failure(gpubuf_client *client, const char *id, struct gpubuf_error *err) {
-    json_t *object = json_loads(client->answer.body, 0, NULL);
+/* The problem of one that failed, or was cancelled, which has none. */
+static int failure(gpubuf_client *client, const char *id, const char *state, struct gpubuf_error *err) {
+    json_t *object;
 
+    if (strcmp(state, "cancelled") == 0)
+        return gbc_error_set(err, GPUBUF_CANCELLED, "operation %s was cancelled", id);
+    object = json_loads(client->answer.body, 0, NULL);
     if (!gbc_error_json(err, json_object_get(object, "problem")))
         gbc_error_set(err, GPUBUF_BAD_ANSWER, "operation %s failed and does not say why", id);
     json_decref(object);
@@ -279,5 +282,5 @@ int gpubuf_operation_wait(gpubuf_client *client, const char *id, uint32_t timeou
             return gbc_error_set(err, GPUBUF_CLIENT_TIMEOUT, "operation %s is still %s after %u s", id, state,
                                  (unsigned)timeout_s);
     }
-    return strcmp(state, "done") == 0 ? 0 : failure(client, id, err);
+    return strcmp(state, "done") == 0 ? 0 : failure(client, id, state, err);
 }

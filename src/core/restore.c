@@ -286,7 +286,7 @@ static void restore_beside(struct gb_session *s, const struct found *found, stru
 
 static int add_buffer(struct gb_session *s, struct found *found, const struct gb_buffer_rec *rec,
                       struct gb_error *err) {
-    struct gb_buffer *b = gb_buffer_new(&rec->name);
+    struct gb_buffer *b = gb_buffer_new(s, &rec->name);
     struct gb_buffer_rec lost = *rec;
     struct gb_content *content;
     struct gb_buffer *first; /* has the same memory */

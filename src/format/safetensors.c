@@ -326,10 +326,15 @@ int gb_safetensors_data_at(const void *prefix, size_t *ret_at, struct gb_error *
     const unsigned char *p = prefix;
     uint64_t n = read_length(p);
 
+    if (memcmp(p, "version h", GB_SAFETENSORS_PREFIX) == 0)
+        return gb_error_set(
+            err, GB_ERR_UNSUPPORTED_ARRAY,
+            "this is a pointer of Git LFS, in whose place \"git lfs pull\" brings the safetensors file");
     if (p[GB_SAFETENSORS_LENGTH] != '{' || n < 2)
-        return gb_error_set(err, GB_ERR_UNSUPPORTED_ARRAY,
-                            "the body does not begin as a safetensors file: eight bytes with the length of the header "
-                            "and then the header's first brace");
+        return gb_error_set(
+            err, GB_ERR_UNSUPPORTED_ARRAY,
+            "what comes does not begin as a safetensors file: eight bytes with the length of the header "
+            "and then the header's first brace");
     if (n > GB_SAFETENSORS_HEADER_MAX) {
         gb_error_numbers(err, GB_SAFETENSORS_HEADER_MAX, 0, n);
         return gb_error_set(err, GB_ERR_BODY_TOO_LARGE, "the safetensors header has %llu bytes; at most %u are read",

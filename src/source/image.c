@@ -14,14 +14,16 @@ static const char *name_of(enum gb_image_format format) {
 
 /* --- the first bytes ---------------------------------------------------------------------------------------------- */
 
-static enum gb_image_format recognize(const struct gb_image_ask *ask, const char *head, size_t n, bool named) {
+/* A name is a promise: what does not begin as it says is refused, not stored as raw bytes. */
+static enum gb_image_format recognize(const struct gb_image_ask *ask, const char *head, size_t n,
+                                      enum gb_image_format named) {
     if (ask->format != GB_IMAGE_AUTO)
         return ask->format;
     if (ask->has_dtype || ask->has_shape)
         return GB_IMAGE_RAW;
-    if (n >= GB_NPY_MAGIC_BYTES && gb_npy_magic(head, n))
-        return GB_IMAGE_NPY;
-    return named && gb_safetensors_begins(head, n) ? GB_IMAGE_SAFETENSORS : GB_IMAGE_RAW;
+    if (named != GB_IMAGE_AUTO)
+        return named;
+    return n >= GB_NPY_MAGIC_BYTES && gb_npy_magic(head, n) ? GB_IMAGE_NPY : GB_IMAGE_RAW;
 }
 
 /* Bytes that were taken for a file without a word of the client may be meant as bytes. */
@@ -46,8 +48,8 @@ static int header_bytes(enum gb_image_format format, const char *head, size_t n,
     return format == GB_IMAGE_NPY ? gb_npy_header_bytes(head, ret, err) : gb_safetensors_data_at(head, ret, err);
 }
 
-int gb_image_look(const struct gb_image_ask *ask, const char *head, size_t n, bool named, enum gb_image_format *ret,
-                  size_t *ret_need, struct gb_error *err) {
+int gb_image_look(const struct gb_image_ask *ask, const char *head, size_t n, enum gb_image_format named,
+                  enum gb_image_format *ret, size_t *ret_need, struct gb_error *err) {
     struct gb_error why = GB_ERROR_INIT;
 
     *ret = recognize(ask, head, n, named);
@@ -61,10 +63,16 @@ int gb_image_look(const struct gb_image_ask *ask, const char *head, size_t n, bo
     return header_bytes(*ret, head, n, ret_need, &why) < 0 ? refused(ask, &why, err) : 0;
 }
 
-bool gb_image_named(const char *path, size_t n) {
-    static const char suffix[] = ".safetensors";
+static bool ends_in(const char *path, size_t n, const char *suffix) {
+    size_t len = strlen(suffix);
 
-    return n >= sizeof(suffix) - 1 && strncasecmp(path + n - (sizeof(suffix) - 1), suffix, sizeof(suffix) - 1) == 0;
+    return n >= len && strncasecmp(path + n - len, suffix, len) == 0;
+}
+
+enum gb_image_format gb_image_named(const char *path, size_t n) {
+    if (ends_in(path, n, ".safetensors"))
+        return GB_IMAGE_SAFETENSORS;
+    return ends_in(path, n, ".npy") ? GB_IMAGE_NPY : GB_IMAGE_AUTO;
 }
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */

@@ -42,13 +42,13 @@ struct gb_image {
     struct gb_view view;
 };
 
-/* Finds the format by the first bytes of the file, GB_IMAGE_LOOK of them or all. named: the source's name or type says
- * that it is a safetensors file. *ret_need: how many bytes of the file its header has. Returns 0, or -1 with
+/* Finds the format by the first bytes of the file, GB_IMAGE_LOOK of them or all. named: what the source's name or type
+ * says that it is; AUTO: nothing. *ret_need: how many bytes of the file its header has. Returns 0, or -1 with
  * UNSUPPORTED_ARRAY, BODY_TOO_LARGE or INVALID_ARGUMENT. */
-int gb_image_look(const struct gb_image_ask *ask, const char *head, size_t n, bool named, enum gb_image_format *ret,
-                  size_t *ret_need, struct gb_error *err);
-/* Whether a path says that it is a safetensors file. */
-bool gb_image_named(const char *path, size_t n);
+int gb_image_look(const struct gb_image_ask *ask, const char *head, size_t n, enum gb_image_format named,
+                  enum gb_image_format *ret, size_t *ret_need, struct gb_error *err);
+/* What a path says that it is, by its ending: NPY, SAFETENSORS, or AUTO. */
+enum gb_image_format gb_image_named(const char *path, size_t n);
 /* Makes the image by the header head[0..n). length: of the file, unless GB_UNLIMITED. Returns 0, or -1 with
  * UNSUPPORTED_ARRAY or SHAPE_MISMATCH. gb_image_done follows in every case. */
 int gb_image_plan(const struct gb_image_ask *ask, enum gb_image_format format, const char *head, size_t n,

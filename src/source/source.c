@@ -53,7 +53,35 @@ static enum gb_pull_outcome no_memory(struct gb_error *err) {
     return GB_PULL_FAILED;
 }
 
+/* A range has broken off. Waits, if there is patience left to ask for its rest; bytes that came give it back. */
+static bool again(struct gb_fetch *fetch, const struct gb_way_conn *conn, struct gb_pull_patience *patience,
+                  bool moved) {
+    if (moved)
+        patience->failures = 0;
+    patience->failures += conn->silent ? SILENCE_COUNTS - 1 : 0;
+    return gb_fetch_again(fetch, patience, conn->retry_after_s);
+}
+
 /* --- the first bytes ---------------------------------------------------------------------------------------------- */
+
+/* A source without tags has none the next time either. */
+static enum gb_pull_outcome check_tag(const struct gb_source *s, struct gb_error *err) {
+    const struct gb_way *way = s->way;
+
+    if (strcmp(s->if_match, way->tag) == 0)
+        return GB_PULL_OK;
+    if (way->tag[0] != '\0') {
+        gb_error_set(err, GB_ERR_SOURCE_CHANGED, "%s has the entity tag %s, and %s was asked for", way->name, way->tag,
+                     s->if_match);
+    } else {
+        gb_error_set(err, GB_ERR_SOURCE_CHANGED,
+                     "%s has no strong entity tag, so that it cannot be told whether it is %s; a digest says which "
+                     "bytes are meant",
+                     way->name, s->if_match);
+        err->hopeless = true;
+    }
+    return GB_PULL_FAILED;
+}
 
 static enum gb_pull_outcome open_way(struct gb_source *s, struct gb_error *err) {
     struct gb_pull_patience patience = {.most = OPEN_FAILURES_MAX};
@@ -69,11 +97,8 @@ static enum gb_pull_outcome open_way(struct gb_source *s, struct gb_error *err) 
         outcome = s->way->kind->open(s->way, s->conn, &why);
     } while (outcome == GB_PULL_BROKEN && !s->conn->silent &&
              gb_fetch_again(&s->fetch, &patience, s->conn->retry_after_s));
-    if (outcome == GB_PULL_OK && s->if_match && strcmp(s->if_match, s->way->tag) != 0) {
-        gb_error_set(&why, GB_ERR_SOURCE_CHANGED, "%s has %s%s, and %s was asked for", s->way->name,
-                     s->way->tag[0] != '\0' ? "the entity tag " : "no strong entity tag", s->way->tag, s->if_match);
-        outcome = GB_PULL_FAILED;
-    }
+    if (outcome == GB_PULL_OK && s->if_match)
+        outcome = check_tag(s, &why);
     if (outcome == GB_PULL_BROKEN)
         outcome = gb_fetch_ends(&s->fetch) ? GB_PULL_STOPPED : GB_PULL_FAILED;
     if (outcome != GB_PULL_OK)
@@ -103,8 +128,9 @@ static enum gb_pull_outcome more_head(struct gb_source *s, size_t need, size_t *
     return count(s, *ret);
 }
 
-/* Reads up to `need` bytes, or all. A source that breaks here begins again. */
+/* Reads up to `need` bytes, or all. A source that breaks here begins again, or where it broke if it has ranges. */
 static enum gb_pull_outcome read_head(struct gb_source *s, size_t need, struct gb_error *err) {
+    struct gb_pull_patience patience = {.most = OPEN_FAILURES_MAX};
     enum gb_pull_outcome outcome = GB_PULL_OK;
     size_t got = 1;
     char *bigger;
@@ -118,9 +144,18 @@ static enum gb_pull_outcome read_head(struct gb_source *s, size_t need, struct g
         s->head = bigger;
         s->head_room = need;
     }
-    while (outcome == GB_PULL_OK && s->head_n < need && got > 0)
+    while (s->head_n < need && got > 0) {
         outcome = more_head(s, need, &got, err);
-    return outcome;
+        if (outcome == GB_PULL_OK)
+            continue;
+        if (outcome != GB_PULL_BROKEN || !s->way->ranged)
+            return outcome;
+        if (!again(&s->fetch, s->conn, &patience, false)) /* few bytes give no patience back */
+            return gb_fetch_ends(&s->fetch) ? GB_PULL_STOPPED : GB_PULL_FAILED;
+        *err = GB_ERROR_INIT;
+        s->fetch.numbers.resumed++;
+    }
+    return GB_PULL_OK;
 }
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
@@ -271,12 +306,9 @@ static enum gb_pull_outcome bring(struct part *p) {
         if (outcome != GB_PULL_BROKEN || !p->s->way->ranged)
             return outcome;
         gb_upload_pause(part->upload, true);
-        if (part->got > before)
-            patience.failures = 0;
-        before = part->got;
-        patience.failures += p->conn->silent ? SILENCE_COUNTS - 1 : 0;
-        if (!gb_fetch_again(part->fetch, &patience, p->conn->retry_after_s))
+        if (!again(part->fetch, p->conn, &patience, part->got > before))
             return gb_fetch_ends(part->fetch) ? GB_PULL_STOPPED : GB_PULL_FAILED;
+        before = part->got;
         part->error = GB_ERROR_INIT;
         part->resumed++;
     }

@@ -574,7 +574,7 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
         if (outcome != GB_PULL_OK)
             return outcome;
     }
-    way->named = c->head.named || gb_image_named(u->url, strcspn(u->url, "?#"));
+    way->named = c->head.named ? GB_IMAGE_SAFETENSORS : gb_image_named(u->url, strcspn(u->url, "?#"));
     outcome = c->head.status == 206 && ranged ? open_range(c, err) : open_whole(c, err);
     if (outcome == GB_PULL_OK) {
         strcpy(way->tag, c->head.tag);

@@ -5,6 +5,7 @@
 #define GB_SOURCE_WAY_H
 
 #include "source/fetch.h"
+#include "source/image.h"
 
 struct gb_way;
 
@@ -42,7 +43,7 @@ struct gb_way {
     uint64_t length; /* GB_UNLIMITED: its end will show */
     uint64_t first;  /* that many bytes come at once when it is opened */
     bool ranged;
-    bool named;                 /* its name or its type says that it is a safetensors file */
+    enum gb_image_format named; /* what its name or its type says that it is; AUTO: nothing */
     char tag[GB_PULL_TAG_SIZE]; /* strong, with its quotes; "": none */
     struct gb_digest_set told;  /* what the source says of all of its bytes */
 };

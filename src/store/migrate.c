@@ -262,6 +262,9 @@ static const char *const steps[] = {
     "ALTER TABLE sessions ADD COLUMN current_pools TEXT NOT NULL DEFAULT '';"
     "UPDATE sessions SET current_pools = pool_id WHERE pool_id > 0;"
     "ALTER TABLE sessions DROP COLUMN pool_id;",
+
+    "ALTER TABLE buffers ADD COLUMN link_id INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE buffers ADD COLUMN link_generation INTEGER NOT NULL DEFAULT 0;",
 };
 
 /* What all steps make of an empty database, at once: each ALTER TABLE reads the whole schema again, and all of them
@@ -316,6 +319,8 @@ static const char whole[] =
     " durability TEXT NOT NULL DEFAULT 'none',"
     " spill TEXT NOT NULL DEFAULT 'never',"
     " resident INTEGER NOT NULL DEFAULT 0,"
+    " link_id INTEGER NOT NULL DEFAULT 0,"
+    " link_generation INTEGER NOT NULL DEFAULT 0,"
     " UNIQUE(session_id, name)" /* serves the cascade too */
     ") STRICT;"
     "CREATE TABLE counters(id INTEGER PRIMARY KEY CHECK(id = 1)) STRICT;"

@@ -75,6 +75,31 @@ def test_tensors_of_a_file_and_back(cli, array, tmp_path):
     assert len(st.load_file(back)) == 1
 
 
+NONE = {"lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n", "git lfs pull"),
+        "text": (b"no safetensors at all", "does not begin as"), "empty": (b"", "ends at byte 0"),
+        "no-brace": (b"\x10" + bytes(7) + b"[1]" + bytes(30), "does not begin as")}
+
+
+@pytest.mark.parametrize("case", NONE)
+def test_a_file_that_is_not_what_its_ending_says(cli, session, tmp_path, case):
+    body, word = NONE[case]
+    cli("put", "-", "m", "--dtype", "uint8", input=b"before").expect()
+    for ending in ("safetensors", "npy"):
+        file = tmp_path / f"{case}.{ending}"
+        file.write_bytes(body)
+        for more in ((), ("--retry", 1), ("--in-place",)):
+            said = cli("put", file, "m", *more).expect(FAILED).err
+            assert "--raw stores" in said and (ending == "npy" or word in said), said
+        if ending == "safetensors" and body:
+            assert word in cli("put", file).expect(FAILED).err
+        assert cli("get", "m", "-", "--raw").expect().raw == b"before"
+        for more in (("--raw",), ("--dtype", "uint8")):
+            cli("put", file, "raw", *more).expect()
+            assert cli("get", "raw", "-", "--raw").expect().raw == body
+    cli("put", "-", "m", input=body).expect()  # standard input has no name
+    assert cli("get", "m", "-", "--raw").expect().raw == body
+
+
 def test_kinds_pools_and_in_place(cli, daemon, session):
     assert cli.json("put", "-", "p", "--kind", "pinned", input=b"12345678")["kind"] == "pinned"
     cli("put", "-", "p", "--in-place", input=b"87654321").expect()

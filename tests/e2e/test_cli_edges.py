@@ -6,11 +6,13 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from gpubuf_cli import DONE, FAILED, INTERRUPTED, NOT_FOUND, TERMINATED, UNREACHABLE, USAGE, Cli, interrupt, program
 from harness import PATIENCE_S, for_everybody, until
 from pyclient import SOURCE
+from values import npy
 
 
 # --- sources without an end -------------------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ def test_rm_by_patterns(cli, daemon, session):
 
 # --- names ------------------------------------------------------------------------------------------------------------
 def test_cp_of_a_file_that_looks_like_a_buffer(cli, tmp_path):
-    (tmp_path / "x.npy").write_bytes(b"12345678")
+    (tmp_path / "x.npy").write_bytes(npy(np.arange(3)))
     said = cli("cp", "x.npy", "zz", cwd=tmp_path).expect(NOT_FOUND)
     assert "./x.npy" in said.err and "file:x.npy" in said.err and "gpubuf put x.npy zz" in said.err
     said = cli("cp", "nothing", "zz", cwd=tmp_path).expect(NOT_FOUND)

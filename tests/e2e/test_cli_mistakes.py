@@ -24,7 +24,7 @@ def names(cli):
 def test_two_files_of_one_name_are_refused_before_anything_is_sent(cli, tmp_path):
     (tmp_path / "below").mkdir()
     for name in ("q.npy", "q.txt", "a.bin", "below/a.raw", "q"):
-        (tmp_path / name).write_bytes(b"1")
+        (tmp_path / name).write_bytes(npy(np.arange(3)))
     for files, both in ((["a.bin", "q.npy", "q.txt"], "q.npy and q.txt"), (["q", "./q.npy"], "q and ./q.npy"),
                         (["a.bin", "q", "file:below/a.raw"], "a.bin and file:below/a.raw")):
         said = cli("put", *files, cwd=tmp_path).expect(USAGE)

@@ -536,6 +536,22 @@ def test_names_that_are_taken(cli, s, folder, tmp_path):
     assert names(s) == ["m"]
 
 
+def test_an_index_that_is_damaged(cli, s, tmp_path):
+    table = write(tmp_path / "One", {"model.safetensors": arrays(2)}, index=False)
+    cli("put", table / "model.safetensors", "m.index").expect()
+    for wrong, word in ((None, "the buffer \"m.index\" is not the index of a model"),
+                        (b"no JSON", "the buffer \"m.index\" is not the index of a model"),
+                        (b'{"gpubuf_model":9}', "the model \"m\" was put by a newer gpubuf than this one")):
+        if wrong:
+            s.put("m.index", wrong, "?format=raw")
+        for words in (("ls", "m"), ("get", "m", f"{tmp_path}/out/"), ("get", "m", tmp_path / "out"), ("rm", "m")):
+            assert f"{word}, and no buffer is called \"m\"" in cli(*words).expect(NOT_FOUND).err, words
+    assert names(s) == ["m.index"] and sorted(os.listdir(tmp_path)) == ["One"]
+    cli("rm", "m.index").expect()
+    for words in (("ls", "m"), ("get", "m", tmp_path / "out"), ("rm", "m")):
+        assert "is called" not in cli(*words).expect(NOT_FOUND).err
+
+
 def test_words_that_do_not_fit(cli, s, folder, tmp_path):
     for option in (("--dtype", "int8"), ("--shape", "1"), ("--raw",), ("--mirrored",), ("--in-place",), ("--offset", 1),
                    ("--slice", "0"), ("--tensor", "x"), ("--side", "host"), ("--prefix", "p"), ("--max-bytes", "1M"),

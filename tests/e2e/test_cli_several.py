@@ -2,9 +2,11 @@
 already."""
 import uuid
 
+import numpy as np
 import pytest
 
 from gpubuf_cli import DONE, FAILED, NOT_FOUND, USAGE, Terminal
+from values import npy
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ def test_several_files_have_names_of_their_own(cli, tmp_path, sessions):
 
 def test_the_second_of_two_files_is_not_taken_for_a_name(cli, tmp_path):
     for name in ("a.npy", "b.npy", "a"):
-        (tmp_path / name).write_bytes(b"12")
+        (tmp_path / name).write_bytes(npy(np.arange(3)))
     said = cli("put", "a.npy", "b.npy", cwd=tmp_path).expect(USAGE)
     assert "b.npy is a file here" in said.err and cli.json("ls") == []
     for name in ("a", "c.npy"):

@@ -52,7 +52,10 @@ def test_a_file_of_the_daemon_becomes_a_buffer(place, tmp_path):
     tag = f'"{st.st_size}-{st.st_mtime_ns}-{st.st_ino}"'
     assert cli.json("cp", "daemon:llama/m.safetensors", "m", "--if-match", tag)["pulled"]["etag"] == tag
     changed = cli("cp", "daemon:llama/m.safetensors", "m", "--if-match", "1-2-3").expect(FAILED)
-    assert "1-2-3" in changed.err
+    assert "1-2-3" in changed.err and "Repeat the command" in changed.err
+    server.tag = None
+    untold = cli("cp", server.url, "m", "--if-match", "v1").expect(FAILED).err
+    assert "has no strong entity tag" in untold and "Repeat the command" not in untold
     said = cli("cp", "daemon:llama/none", "m")
     assert said.status == NOT_FOUND and "none" in said.err
     assert '".."' in cli("cp", "daemon:../x", "m").expect(FAILED).err
@@ -191,3 +194,5 @@ def test_an_interrupted_copy_goes_on_and_can_be_cancelled(place):
     cli("operations", "rm", running[0]["id"]).expect()
     go.set()
     assert ended(Session(d), running[0]["id"])["state"] == "cancelled"
+    assert f"operation {running[0]['id']} was cancelled" in cli("wait", running[0]["id"]).expect(FAILED).err
+    assert cli("--json", "wait", running[0]["id"]).expect(FAILED).json()["code"] == "cancelled"

@@ -364,6 +364,40 @@ def test_links_that_are_loaded_together_share(lives):
     assert all(s.meta(name)["state"] == "ready" for name in ("a", "b", "v1"))
 
 
+@pytest.mark.parametrize("size", [BYTES, 100])
+def test_a_link_is_one_after_a_restart(lives, size):
+    """Whether the bytes are in a file or in the database, and whichever of the names is in memory."""
+    s = Session(lives())
+    seal(s, "v1", payload(size, 1), "?durability=sync")
+    for name in ("current", "written", "none"):
+        link(s, name, "v1").expect(201)
+    s.ask("PATCH", "buffers/written/data?offset=0", b"other").expect(200)
+    s.put("none", payload(size, 1))
+    links = {"current": "v1", "written": None, "none": None, "v1": None}
+    s.ask("POST", "buffers/current/evict", {}).expect(200)
+    assert {name: s.meta(name)["link"] for name in links} == links
+    s = Session(lives())
+    assert {name: s.meta(name)["link"] for name in links} == links
+    for name in ("current", "v1"):
+        s.ask("POST", f"buffers/{name}/load", {}).expect(200)
+        assert {name: s.meta(name)["link"] for name in links} == links
+    s.ask("POST", "buffers/current/evict", {}).expect(200)
+    assert s.meta("current")["link"] == "v1"
+    listed = {b["name"]: b["link"] for b in s.get("buffers")["items"]}
+    assert listed == links
+    delete(s, "v1")
+    seal(s, "v1", payload(size, 1), "?durability=sync")  # another one of that name and of the same bytes
+    assert s.meta("current")["link"] is None
+    link(s, "current", "v1").expect(200)
+    s = Session(lives())
+    assert s.meta("current")["link"] == "v1"
+    s.ask("POST", "buffers/current/load", {}).expect(200)
+    s.ask("PATCH", "buffers/current/data?offset=0", b"other").expect(200)
+    assert s.meta("current")["link"] is None
+    s = Session(lives())
+    assert s.meta("current")["link"] is None
+
+
 def test_links_that_are_loaded_before_their_source_share(lives):
     s = Session(lives())
     seal(s, "v1", ONE, "?durability=sync")

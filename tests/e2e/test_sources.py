@@ -1,6 +1,7 @@
 """Copies from any server over HTTP (from_url): nginx, S3, and servers of few words. test_sources_lies.py has servers
 that lie or break off, test_sources_file.py copies from files (from_file), test_pull.py those from other daemons."""
 import hashlib
+import itertools
 import json
 
 import numpy as np
@@ -155,6 +156,44 @@ def test_a_damaged_file_changes_nothing(w, nginx, case, parts):
     r = w.ask("POST", "buffers/m/copy", {"from_url": url, "format": "safetensors", "parts": parts})
     assert r.status == 422 and word in r.json()["detail"], r
     assert w.data("m") == b"before" and w.meta("m")["generation"] == 1
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 16000\n"
+NONE = {"a pointer of LFS": (LFS, "git lfs pull"), "text": (b"no safetensors at all", "does not begin as"),
+        "no brace": (b"\x10" + bytes(7) + b"[1]" + bytes(30), "does not begin as"), "nothing": (b"", "byte 0"),
+        "a npy": (npy(array_of("int16", (3, 5))), "does not begin as")}
+
+
+def what_a_name_promises(w, name_of, key):
+    """A file that is called as one of a form, and is none, changes nothing, unless the request says that it is bytes.
+    name_of: writes the file, and gives its name in a request."""
+    w.put("m", b"before")
+    for ending, case in itertools.product(("safetensors", "npy"), NONE):
+        if ending in case:
+            continue
+        body, word = NONE[case]
+        source = {key: name_of(f"none.{ending}", body)}
+        word = word if ending == "safetensors" else ""
+        p = w.ask("POST", "buffers/m/copy", source).problem(422, "unsupported_array")
+        assert word in p["detail"], (case, p["detail"])
+        assert w.data("m") == b"before" and w.meta("m")["generation"] == 1
+        for more in ({"format": "raw"}, {"dtype": "uint8"})[:1 if case == "a npy" else 2]:
+            w.post("buffers/raw/copy", {**source, **more}, 201)
+            assert w.data("raw") == body and w.meta("raw")["dtype"] == "uint8"
+            w.delete("buffers/raw")
+
+
+def test_the_fields_are_named_once(w, nginx):
+    for body in ({"nosuch": 1}, {"from": "x", "nosuch": 1}, {"from_url": nginx.url + "/x", "nosuch": 1}):
+        detail = w.ask("POST", "buffers/m/copy", body).problem(400, "unknown_field")["detail"]
+        fields = detail.partition("permitted: ")[2].split()
+        assert len(fields) == len(set(fields)) and {"kind", "stream", "from_url", "labels"} <= set(fields), detail
+
+
+def test_a_file_that_is_not_what_its_name_says(w, nginx):
+    what_a_name_promises(w, nginx.write, "from_url")
+    p = w.ask("POST", "buffers/m/copy", {"from_url": nginx.write("x", LFS).rpartition("/")[0] + "/typed/x"})
+    assert "git lfs pull" in p.problem(422, "unsupported_array")["detail"]
 
 
 def test_a_damaged_file_that_is_large(w, nginx):

@@ -10,7 +10,7 @@ from conform import Session
 from etcd_run import token
 from harness import SLOT, SMALL_SLOTS, Daemon, metric, until
 from sources import ASYNC, MIB, digest, ended, left_tidy, nothing_left
-from test_sources import DAMAGED, FORMS
+from test_sources import DAMAGED, FORMS, what_a_name_promises
 from test_tables import META, file, some
 from values import array_of, npy, one, payload
 
@@ -107,6 +107,10 @@ def test_a_damaged_file_changes_nothing(f, folder, case):
     r = f.ask("POST", "buffers/m/copy", {"from_file": name, "format": "safetensors"})
     assert r.status == 422 and word in r.json()["detail"], r
     assert f.data("m") == b"before" and f.meta("m")["generation"] == 1
+
+
+def test_a_file_that_is_not_what_its_name_says(f, folder):
+    what_a_name_promises(f, lambda name, body: write(folder, name, body), "from_file")
 
 
 def test_a_digest_and_a_tag(f, folder):

@@ -14,6 +14,7 @@ from test_tables import file, some
 from values import array_of, npy, payload
 
 BIG = payload(40 * MIB + 12345, 7)
+TABLE = file(some())
 ARRAY = npy(array_of("float32", (600, 1001)).T)  # in Fortran order
 TABLE = file(some())
 
@@ -53,6 +54,31 @@ def test_a_server_that_breaks_off_every_time(own):
     server, s = own(BIG[:100000], ranges=False)
     server.lie = lambda request, answer: setattr(answer, "cut", 50000)
     assert refused(s, server.url, 502, "source_unreachable")["retryable"]
+
+
+@pytest.mark.parametrize("content", [payload(5000, 3), TABLE, BIG])
+def test_a_break_in_the_first_bytes_goes_on_where_it_was(own, content):
+    """Also within the header of a file, and of what one request would have brought."""
+    server, s = own(content)
+    n = min(len(content), 262144)
+    first = min(n // 2, 40)  # of a table: within its header
+
+    def breaks(request, answer):
+        if request.number <= 3:
+            answer.cut = first if request.number == 1 else 1
+
+    server.lie = breaks
+    m = take(s, server.url, **({"format": "safetensors"} if content is TABLE else {}))
+    asked = server.ranges_asked()
+    assert asked[:4] == [(0, 262143), *((first + i, n - 1) for i in range(3))], asked
+    assert s.data("m") == content and (m["pulled"]["resumed"], m["pulled"]["begun_again"]) == (3, 0)
+
+
+def test_no_end_of_breaks_in_the_first_bytes(own):
+    server, s = own(payload(5000, 3))
+    server.lie = lambda request, answer: setattr(answer, "cut", 40 if request.number == 1 else 0)
+    assert refused(s, server.url, 502, "source_unreachable")["retryable"]
+    assert len(server.requests) == 4
 
 
 def test_a_chunked_body_that_is_cut(own):
@@ -116,10 +142,11 @@ def test_an_expected_tag(own):
 
     server.lie, server.requests = changes, []
     refused(s, server.url, 409, "source_changed", if_match='"v1"', parts=4)
-    server.lie, server.tag = None, None
-    refused(s, server.url, 409, "source_changed", if_match='"v1"')
-    server.tag = 'W/"v1"'
-    refused(s, server.url, 409, "source_changed", if_match='"v1"')
+    server.lie = None
+    for tag in (None, 'W/"v1"'):
+        server.tag = tag
+        p = refused(s, server.url, 409, "source_changed", "no strong entity tag", if_match='"v1"')
+        assert not p["retryable"]
     for bad in ("v1", 'W/"v1"', "", '"a"\r\nX: "', 5):
         r = s.ask("POST", "buffers/m/copy", {"from_url": server.url, "if_match": bad}).expect(400)
         assert "if_match" in r.json()["detail"]

@@ -8,9 +8,9 @@
 #include "api/pipeline/async.h"
 #include "http/http.h"
 
-#define GB_SOURCE_FIELDS                                                                                               \
-    "from_url from_file headers if_match format dtype shape pack digest parts kind pool device durability stream "     \
-    "labels"
+/* The fields of such a copy: its own, and those that others have, too. */
+#define GB_SOURCE_OWN_FIELDS "from_url from_file headers if_match format dtype shape pack digest parts labels"
+#define GB_SOURCE_FIELDS GB_SOURCE_OWN_FIELDS " kind pool device durability stream"
 
 /* Whether the body of a copy has from_url or from_file. */
 bool gb_api_source_is_asked(const json_t *body);

@@ -75,7 +75,7 @@ enum gb_step gb_api_buffer_copy(struct gb_http_request *request, struct gb_http_
     enum gb_step step;
     json_t *body;
 
-    if (gb_body_object(request, GB_COPY_OR_PULL_FIELDS " " GB_SOURCE_FIELDS, false, &body, err) < 0)
+    if (gb_body_object(request, GB_COPY_OR_PULL_FIELDS " " GB_SOURCE_OWN_FIELDS, false, &body, err) < 0)
         return GB_STEP_ERROR;
     if (gb_api_source_is_asked(body))
         step = gb_api_source(request, body, response, err);

@@ -258,7 +258,11 @@ static int list_named(struct gb_cli *cli, const char *text, json_t *items) {
         return -1;
     if (is_listed_by_tensors(cli, items))
         return list_tensors(cli, &name, false);
-    return json_array_size(items) == 0 && gb_cli_is_model(cli, &name) ? list_tensors(cli, &name, true) : -1;
+    if (json_array_size(items) > 0)
+        return -1;
+    if (gb_cli_is_model(cli, &name))
+        return list_tensors(cli, &name, true);
+    return cli->error.code == GPUBUF_OK ? -1 : gb_cli_failed(cli);
 }
 
 int gb_cli_run_ls(struct gb_cli *cli, int argc, char **argv) {

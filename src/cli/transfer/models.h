@@ -25,7 +25,8 @@ json_t *gb_cli_model_read(struct gb_cli *cli, const struct gb_cli_name *name, ch
 /* get NAME DIR of such a model. The exit status. */
 int gb_cli_get_model(struct gb_cli *cli, const struct gb_cli_name *name, const char *folder);
 
-/* After a buffer was not found: whether its name is that of a model. cli->error stays. */
+/* After a buffer was not found: whether its name is that of a model. cli->error stays, or says what is wrong with the
+ * model's index: BUFFER_NOT_FOUND. */
 bool gb_cli_is_model(struct gb_cli *cli, const struct gb_cli_name *name);
 
 /* The tensors of a buffer, and those of a model's shards, each with its "buffer". prefix NULL: all. NULL with

@@ -642,8 +642,19 @@ static void warn(const struct gb_cli *cli, const struct gb_cli_name *name, json_
     fputc('\n', stderr);
 }
 
+/* The format that the ending of a file promises, so that what is none is refused and not stored as raw bytes. NULL:
+ * the ending says nothing, or the options say what the bytes are. */
+static const char *promised(const struct gb_cli_options *o, const char *path) {
+    if (o->raw || o->dtype || o->shape || o->slice || o->tensor || o->given[GB_CLI_ID_offset])
+        return NULL;
+    if (gb_cli_ends_in(path, ".safetensors"))
+        return "safetensors";
+    return gb_cli_ends_in(path, ".npy") ? "npy" : NULL;
+}
+
 /* warned: of what the file is. */
-static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, struct gb_cli_name *name, bool warned) {
+static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, const char *path, struct gb_cli_name *name,
+                      bool warned) {
     struct gpubuf_put_params params = {0};
     struct moving moving = {.expected = expected_bytes(&cli->options)};
     const struct gpubuf_answer *answer;
@@ -651,6 +662,7 @@ static int put_buffer(struct gb_cli *cli, struct gb_cli_source *source, struct g
     int r;
 
     gb_cli_put_params(&cli->options, &params);
+    params.format = params.format ? params.format : promised(&cli->options, path);
     params.progress = moved;
     params.progress_arg = &moving;
     gb_cli_progress_begin(&moving.progress, stderr, gb_cli_draws(cli), name->name);
@@ -792,7 +804,7 @@ int gb_cli_put_file(struct gb_cli *cli, const char *given, const char *name) {
     if (r == 0) {
         bool warned = warn_archive(cli, &source, path);
 
-        r = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, &target, warned);
+        r = many ? put_tensors(cli, &source, path) : put_buffer(cli, &source, path, &target, warned);
         source_close(&source);
     }
     free(path);

@@ -14,12 +14,13 @@
 
 /* --- buffer ------------------------------------------------------------------------------------------------------- */
 
-struct gb_buffer *gb_buffer_new(const struct gb_name *name) {
+struct gb_buffer *gb_buffer_new(struct gb_session *session, const struct gb_name *name) {
     size_t size = strlen(name->s) + 1;
     struct gb_buffer *b = calloc(1, sizeof(*b) + size);
 
     if (!b)
         return NULL;
+    b->session = session;
     b->name = memcpy(b + 1, name->s, size);
     TAILQ_INIT(&b->turns);
     return b;
@@ -30,7 +31,7 @@ struct gb_buffer *gb_buffer_place_locked(struct gb_session *session, const struc
 
     if (b)
         return b;
-    b = gb_buffer_new(name);
+    b = gb_buffer_new(session, name);
     if (!b)
         return NULL;
     if (gb_map_put(&session->buffers, b->name, b) < 0) {
@@ -68,12 +69,33 @@ static void buffer_look_sides_locked(const struct gb_buffer *buffer, struct gb_s
     }
 }
 
-/* Writes the name of the sealed buffer that has the same content. */
-static void look_link_locked(const struct gb_buffer *buffer, struct gb_name *ret) {
-    const struct gb_buffer *other = buffer->rec.sealed ? NULL : buffer->shares;
+static bool can_be_linked(const struct gb_buffer *b) {
+    return b->live && b->rec.sealed && !b->deleting && b->rec.state != GB_BUFFER_LOST;
+}
 
-    while (other && other != buffer && !(other->rec.sealed && !other->deleting))
-        other = other->shares;
+/* The buffer that this generation was made a link to, also where neither has its bytes in memory. */
+static const struct gb_buffer *linked_locked(const struct gb_buffer *b) {
+    const struct gb_buffer_kept *rec = &b->rec;
+    const struct gb_buffer *source;
+    int64_t id;
+
+    if (rec->link_id == 0 || rec->link_generation != rec->generation || rec->mapped_for_writing || rec->tainted ||
+        (rec->state != GB_BUFFER_READY && rec->state != GB_BUFFER_STORED))
+        return NULL;
+    source = gb_idlist_after(&b->session->buffers_by_id, rec->link_id - 1, &id);
+    return source && id == rec->link_id && can_be_linked(source) ? source : NULL;
+}
+
+/* Writes the name of the sealed buffer whose bytes it has by a link. If the one that it was made from is gone, another
+ * one may have the same content. */
+static void look_link_locked(const struct gb_buffer *buffer, struct gb_name *ret) {
+    const struct gb_buffer *other = buffer->rec.sealed ? NULL : linked_locked(buffer);
+
+    if (!other && !buffer->rec.sealed) {
+        other = buffer->shares;
+        while (other && other != buffer && !can_be_linked(other))
+            other = other->shares;
+    }
     strcpy(ret->s, other && other != buffer ? other->name : "");
 }
 

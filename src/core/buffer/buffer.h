@@ -61,7 +61,8 @@ struct gb_buffer_kept {
 /* A buffer's place under its name. A place that is not live keeps the name for the change that holds the lock. Guarded
  * by the session's lock. */
 struct gb_buffer {
-    int64_t id; /* 0: none yet */
+    struct gb_session *session; /* borrowed: it outlives its buffers */
+    int64_t id;                 /* 0: none yet */
     bool live;
     bool deleting;                        /* still live in the database, deleted for clients */
     bool in_place;                        /* being overwritten where it is: the memory of overwritten */
@@ -99,7 +100,7 @@ struct gb_content *gb_buffer_content_at(const struct gb_buffer *buffer, int i);
 struct gb_buffer *gb_buffer_place_locked(struct gb_session *session, const struct gb_name *name);
 
 /* An empty place of that name, in no map. NULL if memory is exhausted. Without the lock. */
-struct gb_buffer *gb_buffer_new(const struct gb_name *name);
+struct gb_buffer *gb_buffer_new(struct gb_session *session, const struct gb_name *name);
 /* Frees a place that is in no map. NULL is accepted. */
 void gb_buffer_free(struct gb_buffer *buffer);
 

@@ -444,6 +444,8 @@ static void describe(const struct gb_buffer *source, struct gb_buffer *b, struct
     rec->generation++;
     rec->version++;
     rec->layout = rec->dtype == GB_DTYPE_TENSORS ? rec->generation : 0;
+    rec->link_id = source->id;
+    rec->link_generation = rec->generation;
     rec->updated_at_us = gb_wall_us();
 }
 

@@ -91,7 +91,8 @@ START_TEST(operations) {
         HEAD("200 OK", "29") "{\"id\":\"17\",\"state\":\"running\"}",
         HEAD("200 OK", "90") "{\"id\":\"17\",\"state\":\"failed\",\"problem\":"
                              "{\"code\":\"out_of_memory\",\"status\":507,\"detail\":\"no\"}}",
-        HEAD("200 OK", "28") "{\"id\":\"17\",\"state\":\"failed\"}", NULL};
+        HEAD("200 OK", "28") "{\"id\":\"17\",\"state\":\"failed\"}",
+        HEAD("200 OK", "31") "{\"id\":\"17\",\"state\":\"cancelled\"}", NULL};
     gpubuf_client *client;
 
     fake_start(&fake, failed);
@@ -99,10 +100,11 @@ START_TEST(operations) {
     client_fails(&f, gpubuf_operation_wait(client, "17", 0, &f.err), GPUBUF_OUT_OF_MEMORY);
     ck_assert_int_eq(f.err.status, 507);
     client_fails(&f, gpubuf_operation_wait(client, "17", 0, &f.err), GPUBUF_BAD_ANSWER);
+    client_fails(&f, gpubuf_operation_wait(client, "17", 0, &f.err), GPUBUF_CANCELLED);
     client_fails(&f, gpubuf_operation_wait(client, "", 0, &f.err), GPUBUF_BAD_ARGUMENT);
     gpubuf_close(client);
     fake_stop(&fake);
-    ck_assert_uint_eq(fake.served, 3);
+    ck_assert_uint_eq(fake.served, 4);
 }
 END_TEST
 

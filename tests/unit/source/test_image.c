@@ -34,26 +34,39 @@ static size_t safetensors(const char *header, char *ret) {
 static const struct {
     enum gb_image_format said;
     bool has_dtype;
-    bool named;
+    enum gb_image_format named;
     const char *head;
     size_t n;
     enum gb_image_format format;
     enum gb_code code;
 } looks[] = {
-    {GB_IMAGE_AUTO, false, false, "", 0, GB_IMAGE_RAW, GB_OK},
-    {GB_IMAGE_AUTO, false, true, "plain bytes.", 12, GB_IMAGE_RAW, GB_OK},
-    {GB_IMAGE_AUTO, false, false, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_NPY, GB_OK},
-    {GB_IMAGE_AUTO, true, false, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_RAW, GB_ERR_INVALID_ARGUMENT},
-    {GB_IMAGE_RAW, true, false, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_RAW, GB_OK},
-    {GB_IMAGE_AUTO, false, false, "\x93NUMPY\x09\x00\x76\x00{'", 12, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
-    {GB_IMAGE_AUTO, false, false, "\x93NUMPY\x01", 7, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
-    {GB_IMAGE_NPY, false, false, "plain bytes.", 12, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
-    {GB_IMAGE_AUTO, false, true, "\x10\0\0\0\0\0\0\0{\"a\"", 12, GB_IMAGE_SAFETENSORS, GB_OK},
-    {GB_IMAGE_AUTO, false, false, "\x10\0\0\0\0\0\0\0{\"a\"", 12, GB_IMAGE_RAW, GB_OK},
-    {GB_IMAGE_AUTO, true, true, "\x10\0\0\0\0\0\0\0{\"a\"", 12, GB_IMAGE_RAW, GB_OK},
-    {GB_IMAGE_AUTO, false, true, "\0\0\0\0\x01\0\0\0{\"a\"", 12, GB_IMAGE_SAFETENSORS, GB_ERR_BODY_TOO_LARGE},
-    {GB_IMAGE_SAFETENSORS, false, false, "plain bytes.", 12, GB_IMAGE_SAFETENSORS, GB_ERR_UNSUPPORTED_ARRAY},
-    {GB_IMAGE_SAFETENSORS, false, false, "\x10", 1, GB_IMAGE_SAFETENSORS, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_AUTO, "", 0, GB_IMAGE_RAW, GB_OK},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_SAFETENSORS, "plain bytes.", 12, GB_IMAGE_SAFETENSORS, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_SAFETENSORS, "version https://", 16, GB_IMAGE_SAFETENSORS,
+     GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_SAFETENSORS, "\x10\0\0\0\0\0\0\0[\"a\"", 12, GB_IMAGE_SAFETENSORS,
+     GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_SAFETENSORS, "", 0, GB_IMAGE_SAFETENSORS, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_SAFETENSORS, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_SAFETENSORS,
+     GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, true, GB_IMAGE_SAFETENSORS, "plain bytes.", 12, GB_IMAGE_RAW, GB_OK},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_NPY, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_NPY, GB_OK},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_NPY, "plain bytes.", 12, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_NPY, "", 0, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_RAW, false, GB_IMAGE_NPY, "plain bytes.", 12, GB_IMAGE_RAW, GB_OK},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_AUTO, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_NPY, GB_OK},
+    {GB_IMAGE_AUTO, true, GB_IMAGE_AUTO, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_RAW, GB_ERR_INVALID_ARGUMENT},
+    {GB_IMAGE_RAW, true, GB_IMAGE_AUTO, "\x93NUMPY\x01\x00\x76\x00{'", 12, GB_IMAGE_RAW, GB_OK},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_AUTO, "\x93NUMPY\x09\x00\x76\x00{'", 12, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_AUTO, "\x93NUMPY\x01", 7, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_NPY, false, GB_IMAGE_AUTO, "plain bytes.", 12, GB_IMAGE_NPY, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_SAFETENSORS, "\x10\0\0\0\0\0\0\0{\"a\"", 12, GB_IMAGE_SAFETENSORS, GB_OK},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_AUTO, "\x10\0\0\0\0\0\0\0{\"a\"", 12, GB_IMAGE_RAW, GB_OK},
+    {GB_IMAGE_AUTO, true, GB_IMAGE_SAFETENSORS, "\x10\0\0\0\0\0\0\0{\"a\"", 12, GB_IMAGE_RAW, GB_OK},
+    {GB_IMAGE_AUTO, false, GB_IMAGE_SAFETENSORS, "\0\0\0\0\x01\0\0\0{\"a\"", 12, GB_IMAGE_SAFETENSORS,
+     GB_ERR_BODY_TOO_LARGE},
+    {GB_IMAGE_SAFETENSORS, false, GB_IMAGE_AUTO, "plain bytes.", 12, GB_IMAGE_SAFETENSORS, GB_ERR_UNSUPPORTED_ARRAY},
+    {GB_IMAGE_SAFETENSORS, false, GB_IMAGE_AUTO, "\x10", 1, GB_IMAGE_SAFETENSORS, GB_ERR_UNSUPPORTED_ARRAY},
 };
 
 START_TEST(the_first_bytes_tell) {
