@@ -45,6 +45,7 @@ struct gb_way {
     bool named;                 /* its name or its type says that it is a safetensors file */
     char tag[GB_PULL_TAG_SIZE]; /* strong, with its quotes; "": none */
     struct gb_digest_set told;  /* what the source says of all of its bytes */
+    bool contradicts;           /* it told two digests of one kind, of which `told` has the last */
 };
 
 struct gb_source_params;
