@@ -1,7 +1,7 @@
 /* Files below the folders that an option names. A path is opened by openat2, which does not let it leave its folder,
  * whatever links it has. Each connection has a description of its own, so that the kernel reads ahead of each, and
- * reads straight into the memory or the slots of its part. A file is of one version while its size, its time of change
- * and its inode stay. */
+ * reads straight into the memory or the slots of its part. A file is of one version while its size, its times and its
+ * inode stay, and those say so of a file that was at rest when it was opened. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -18,12 +19,15 @@
 #include "source/way.h"
 
 #define READ_MOST (8u << 20) /* at once, so that a fetch that is to end does */
+#define REST_MS 20           /* two steps of the clock that the times of files are of, where it is slowest */
+#define REST_LOOKS 50        /* a second */
 
 struct file {
     struct gb_way way; /* first */
     char *path;
     char **folders;
     size_t folder_count;
+    struct timespec change; /* since it was opened. Unlike the time in the tag, no writer can set it */
 };
 
 struct file_conn {
@@ -107,27 +111,65 @@ static enum gb_pull_outcome changed(const struct file *f, struct gb_error *err) 
     return GB_PULL_FAILED; /* who writes it may not have ended */
 }
 
+static bool is_same_time(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec;
+}
+
 /* Whether what is there is what was opened first. */
 static enum gb_pull_outcome compare(const struct file *f, const struct stat *is, struct gb_error *err) {
     char tag[GB_PULL_TAG_SIZE];
 
     write_tag(is, tag);
-    return strcmp(tag, f->way.tag) == 0 ? GB_PULL_OK : changed(f, err);
+    return strcmp(tag, f->way.tag) == 0 && is_same_time(&is->st_ctim, &f->change) ? GB_PULL_OK : changed(f, err);
+}
+
+/* Of the last change, as this machine's clock has it; negative: another machine's clock is ahead. */
+static int64_t age_ms(const struct stat *is) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return ((int64_t)now.tv_sec - is->st_ctim.tv_sec) * 1000 + (now.tv_nsec - is->st_ctim.tv_nsec) / 1000000;
+}
+
+/* A file's times have steps of milliseconds, and one write sets them before its first byte. Of a file that has just been
+ * written they could be those of the bytes to come as well: it is opened once it has been at rest for a while. */
+static enum gb_pull_outcome open_at_rest(const struct file *f, int *ret, struct stat *ret_is, struct gb_error *err) {
+    struct timespec before = {.tv_nsec = -1};
+    int64_t age;
+    int looks;
+
+    for (looks = 0; looks < REST_LOOKS; looks++) {
+        *ret = open_file(f, ret_is, err);
+        if (*ret < 0)
+            return GB_PULL_FAILED;
+        age = age_ms(ret_is);
+        if (age >= REST_MS || (age < 0 && is_same_time(&ret_is->st_ctim, &before)))
+            return GB_PULL_OK;
+        close(*ret);
+        *ret = -1;
+        before = ret_is->st_ctim;
+        if (gb_fetch_poll(f->way.fetch, -1, 0, REST_MS) < 0)
+            return GB_PULL_STOPPED;
+    }
+    gb_error_set(err, GB_ERR_SOURCE_CHANGED, "%s is being written", f->way.name);
+    return GB_PULL_FAILED;
 }
 
 static enum gb_pull_outcome file_open(struct gb_way *way, struct gb_way_conn *conn, struct gb_error *err) {
     struct file_conn *c = (struct file_conn *)conn;
     struct file *f = (struct file *)way;
+    enum gb_pull_outcome outcome;
     struct stat is;
 
-    c->fd = open_file(f, &is, err);
-    if (c->fd < 0)
-        return GB_PULL_FAILED;
+    outcome = open_at_rest(f, &c->fd, &is, err);
+    if (outcome != GB_PULL_OK)
+        return outcome;
     (void)posix_fadvise(c->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     way->length = (uint64_t)is.st_size;
     way->ranged = true;
     way->named = gb_image_named(f->path, strlen(f->path));
     write_tag(&is, way->tag);
+    f->change = is.st_ctim;
     return GB_PULL_OK;
 }
 

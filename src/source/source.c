@@ -166,6 +166,12 @@ static enum gb_pull_outcome plan_hashes(struct gb_source *s, struct gb_error *er
     unsigned i;
 
     s->digests = s->asked;
+    if (s->asked.given == 0 && s->way->contradicts) {
+        gb_error_set(err, GB_ERR_SOURCE_REFUSED,
+                     "%s tells two different digests of its bytes; 'digest' in the request replaces both",
+                     s->way->name);
+        return GB_PULL_FAILED;
+    }
     if (s->asked.given == 0 && s->way->told.given != 0) { /* one is enough, and each takes its time */
         s->digests = s->way->told;
         s->digests.given &= s->digests.given & 1u << GB_DIGEST_SHA256 ? 1u << GB_DIGEST_SHA256 : ~0u;
@@ -435,7 +441,7 @@ static bool is_verified(const struct gb_source *s) {
     unsigned i;
 
     for (i = 0; i < GB_DIGEST_ALGS; i++)
-        has = has || (s->digests.given & s->way->told.given & 1u << i &&
+        has = has || (!s->way->contradicts && s->digests.given & s->way->told.given & 1u << i &&
                       gb_digest_equal(&s->digests.digest[i], &s->way->told.digest[i]));
     return has;
 }

@@ -24,6 +24,7 @@
 #define AHEAD_MAX (1u << 20) /* twice what libcurl receives in one go */
 #define SAID_MAX 4096        /* bytes of a refusal that are read */
 #define SAID_SIZE 200
+#define HEADERS_MAX (256u << 10) /* of one request, trailers too, which libcurl keeps; its own limit is above this */
 
 struct url {
     struct gb_way way; /* first */
@@ -52,6 +53,7 @@ struct head {
     char tag[GB_PULL_TAG_SIZE];
     bool named;
     struct gb_digest_set told;
+    bool contradicts; /* two digests of one kind are told */
     char location[GB_SOURCE_URL_MAX + 1];
 };
 
@@ -63,6 +65,8 @@ struct url_conn {
     bool done;
     char origin[GB_PULL_ORIGIN_SIZE];
     struct head head;
+    size_t headers_n;    /* bytes of all headers of this request */
+    const char *refuses; /* why a header ended the request; NULL: none did */
     uint64_t heard_ns;
     uint64_t at;  /* of the source: the next byte that read gives */
     uint64_t end; /* where the answer ends; GB_UNLIMITED: not known */
@@ -101,8 +105,8 @@ static void read_range(const char *s, size_t n, struct head *ret) {
     ret->has_range =
         gb_parse_u64(s + 6, (size_t)(dash - s - 6), &ret->first) == GB_PARSE_OK &&
         gb_parse_u64(dash + 1, (size_t)(slash - dash - 1), &ret->last) == GB_PARSE_OK && ret->first <= ret->last &&
-        (ret->of_unknown ||
-         (gb_parse_u64(slash + 1, (size_t)(end - slash - 1), &ret->total) == GB_PARSE_OK && ret->last < ret->total));
+        (ret->of_unknown || (gb_parse_u64(slash + 1, (size_t)(end - slash - 1), &ret->total) == GB_PARSE_OK &&
+                             ret->last < ret->total && ret->total <= INT64_MAX));
 }
 
 /* A weak tag, or one that cannot be sent back, is none. */
@@ -119,8 +123,19 @@ static void read_tag(const char *s, size_t n, struct head *ret) {
     ret->tag[n] = '\0';
 }
 
+static void read_digest(enum gb_digest_alg alg, const char *s, size_t n, struct head *ret) {
+    struct gb_digest digest;
+
+    if (!gb_digest_parse(alg, s, n, &digest))
+        return;
+    ret->contradicts =
+        ret->contradicts || (ret->told.given & 1u << alg && !gb_digest_equal(&digest, &ret->told.digest[alg]));
+    ret->told.digest[alg] = digest;
+    ret->told.given |= 1u << alg;
+}
+
 /* sha-256=:BASE64:, sha-512=:BASE64: of all of the bytes, also beside a range of them. */
-static void read_digests(const char *s, size_t n, struct gb_digest_set *ret) {
+static void read_digests(const char *s, size_t n, struct head *ret) {
     const char *end = s + n;
 
     while (s < end) {
@@ -132,9 +147,8 @@ static void read_digests(const char *s, size_t n, struct gb_digest_set *ret) {
         while (s < stop && (*s == ' ' || *s == '\t'))
             s++;
         if (equals && stop - equals > 3 && equals[1] == ':' && stop[-1] == ':' &&
-            gb_digest_find(s, (size_t)(equals - s), &alg) &&
-            gb_digest_parse(alg, equals + 2, (size_t)(stop - 1 - (equals + 2)), &ret->digest[alg]))
-            ret->given |= 1u << alg;
+            gb_digest_find(s, (size_t)(equals - s), &alg))
+            read_digest(alg, equals + 2, (size_t)(stop - 1 - (equals + 2)), ret);
         s = comma ? comma + 1 : end;
     }
 }
@@ -156,12 +170,14 @@ static void read_field(struct url_conn *c, const char *line, size_t n) {
     size_t len;
 
     if (is_named(line, n, "Content-Length", &s, &len)) {
-        head->wrong_length = gb_parse_u64(s, len, &number) != GB_PARSE_OK || head->wrong_length ||
+        head->wrong_length = gb_parse_u64(s, len, &number) != GB_PARSE_OK || number > INT64_MAX || head->wrong_length ||
                              (head->has_length && head->length != number);
         head->has_length = !head->wrong_length;
         head->length = number;
     } else if (is_named(line, n, "Transfer-Encoding", &s, &len)) {
         head->chunked = true;
+        if (len != 7 || strncasecmp(s, "chunked", 7) != 0)
+            c->refuses = "answers with a coding of the transfer, which was not asked for";
     } else if (is_named(line, n, "Content-Range", &s, &len)) {
         read_range(s, len, head);
     } else if (is_named(line, n, "Content-Encoding", &s, &len)) {
@@ -171,10 +187,9 @@ static void read_field(struct url_conn *c, const char *line, size_t n) {
     } else if (is_named(line, n, "Content-Type", &s, &len)) {
         head->named = contains(s, len, "safetensors");
     } else if (is_named(line, n, "Repr-Digest", &s, &len)) {
-        read_digests(s, len, &head->told);
+        read_digests(s, len, head);
     } else if (is_named(line, n, "x-amz-checksum-sha256", &s, &len)) { /* S3's of one part; that of several has a "-" */
-        if (gb_digest_parse(GB_DIGEST_SHA256, s, len, &head->told.digest[GB_DIGEST_SHA256]))
-            head->told.given |= 1u << GB_DIGEST_SHA256;
+        read_digest(GB_DIGEST_SHA256, s, len, head);
     } else if (is_named(line, n, "Location", &s, &len)) {
         snprintf(head->location, sizeof(head->location), "%.*s", len < sizeof(head->location) ? (int)len : 0, s);
     } else if (is_named(line, n, "Retry-After", &s, &len) && gb_parse_u64(s, len, &number) == GB_PARSE_OK) {
@@ -187,6 +202,9 @@ static bool on_header(void *arg, const char *line, size_t n) {
     struct url_conn *c = arg;
 
     c->heard_ns = gb_clock_ns();
+    c->headers_n += n;
+    if (c->headers_n > HEADERS_MAX)
+        c->refuses = "sends more headers than are read";
     while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
         n--;
     if (n >= 12 && strncasecmp(line, "HTTP/", 5) == 0) {
@@ -201,7 +219,7 @@ static bool on_header(void *arg, const char *line, size_t n) {
     } else if (!c->head.whole) { /* not a trailer */
         read_field(c, line, n);
     }
-    return true;
+    return !c->refuses;
 }
 
 /* Room for n more bytes ahead. */
@@ -279,6 +297,8 @@ static enum gb_pull_outcome no_memory(struct url_conn *c, struct gb_error *err) 
 static enum gb_pull_outcome failed(struct url_conn *c, struct gb_error *err) {
     char why[GB_HTTP_WHY_SIZE];
 
+    if (c->refuses)
+        return refused(c, c->refuses, err);
     snprintf(why, sizeof(why), "%s", c->ask.said);
     switch (c->ask.outcome) {
     case GB_HTTP_NO_MEMORY:
@@ -357,6 +377,8 @@ static enum gb_pull_outcome start(struct url_conn *c, const char *url, const str
     c->ask.done = on_done;
     c->ask.arg = c;
     c->head = (struct head){.whole = false};
+    c->headers_n = 0;
+    c->refuses = NULL;
     c->conn.silent = false;
     c->done = false;
     c->heard_ns = gb_clock_ns();
@@ -376,7 +398,7 @@ static enum gb_pull_outcome await_head(struct url_conn *c, struct gb_error *err)
     if (outcome == GB_PULL_OK && !c->head.whole)
         return failed(c, err);
     if (outcome == GB_PULL_OK && c->head.wrong_length && !c->head.chunked)
-        return refused(c, "answers with a length that is no number, or with two", err);
+        return refused(c, "answers with a length that is no number or beyond all bounds, or with two", err);
     return outcome;
 }
 
@@ -563,6 +585,7 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
 
     way->tag[0] = '\0';
     way->told.given = 0;
+    way->contradicts = false;
     outcome = request(c, &range, err);
     if (outcome != GB_PULL_OK)
         return outcome;
@@ -579,6 +602,7 @@ static enum gb_pull_outcome url_open(struct gb_way *way, struct gb_way_conn *con
     if (outcome == GB_PULL_OK) {
         strcpy(way->tag, c->head.tag);
         way->told = c->head.told;
+        way->contradicts = c->head.contradicts;
     }
     return outcome;
 }

@@ -46,6 +46,7 @@ struct gb_way {
     enum gb_image_format named; /* what its name or its type says that it is; AUTO: nothing */
     char tag[GB_PULL_TAG_SIZE]; /* strong, with its quotes; "": none */
     struct gb_digest_set told;  /* what the source says of all of its bytes */
+    bool contradicts;           /* it told two digests of one kind, of which `told` has the last */
 };
 
 struct gb_source_params;

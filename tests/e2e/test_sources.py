@@ -341,6 +341,7 @@ BAD_HEADERS = {
     "Connection": {"Connection": "close"}, "Transfer-Encoding": {"Transfer-Encoding": "chunked"}, "TE": {"TE": "x"},
     "Upgrade": {"Upgrade": "h2c"}, "Keep-Alive": {"Keep-Alive": "5"}, "a number": {"X": 5}, "null": {"X": None},
     "many": {f"X-{i}": "a" for i in range(17)}, "long": {"X": "a" * 100000}, "a list": ["X"], "NUL": {"X": "a\0b"},
+    "empty": {"X": ""}, "blank": {"X": " "}, "blanks": {"X": "   "},
 }
 
 

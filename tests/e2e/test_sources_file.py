@@ -1,7 +1,9 @@
 """Copies from files below --files-from (from_file). test_sources.py has those from servers over HTTP."""
 import os
+import random
 import socket
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -303,8 +305,15 @@ def overwrite(path):
         f.write(b"x")
 
 
-CHANGES = {"append": append, "overwrite": overwrite, "cut": lambda path: os.truncate(path, MIB),
-           "empty": lambda path: os.truncate(path, 0)}
+def overwrite_and_set_the_time(path):
+    """As a copy that keeps times does."""
+    before = os.stat(path)
+    overwrite(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+CHANGES = {"append": append, "overwrite": overwrite, "overwrite, same time": overwrite_and_set_the_time,
+           "cut": lambda path: os.truncate(path, MIB), "empty": lambda path: os.truncate(path, 0)}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -328,6 +337,43 @@ def test_a_file_that_is_replaced_or_deleted(slow, deleted):
     op = ended(s, operation)
     assert op["state"] == "failed" and op["problem"]["code"] == "source_changed", op
     nothing_left(s)
+
+
+def test_a_file_that_has_just_been_written(f, folder):
+    """A change that follows at once could leave the time as it is, so the file is read when it has come to rest."""
+    for i in range(10):
+        name = write(folder, "fresh.bin", bytes([i]) * MIB)
+        written_ns = os.stat(folder / name).st_ctime_ns
+        take(f, name, status=201 if i == 0 else 200)
+        assert f.data("m") == bytes([i]) * MIB and time.time_ns() - written_ns >= 20_000_000
+
+
+def test_a_file_that_is_written_again_and_again(f, folder):
+    """In place, each version by one write: a copy has the whole of one, or is refused."""
+    versions = [bytes([i]) * 3 * MIB for i in range(4)]
+    path = folder / write(folder, "written.bin", versions[0])
+    ends, copies = threading.Event(), []
+
+    def writes():
+        i = 0
+        while not ends.wait(random.random() * (0.005 if i % 20 else 0.1)):
+            i += 1
+            with open(path, "r+b", buffering=0) as out:
+                out.write(versions[i % 4])
+
+    writer = threading.Thread(target=writes)
+    writer.start()
+    until_s = time.monotonic() + 4
+    try:
+        while time.monotonic() < until_s:
+            r = f.ask("POST", "buffers/m/copy", {"from_file": "written.bin"})
+            copies.append(r.status)
+            assert r.status in (200, 201) and f.data("m") in versions or r.problem(409, "source_changed")["retryable"]
+    finally:
+        ends.set()
+        writer.join()
+    assert take(f, "written.bin", status=200 if "m" in f.names("buffers") else 201)
+    assert f.data("m") in versions
 
 
 def test_progress_and_cancel(slow):

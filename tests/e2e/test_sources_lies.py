@@ -14,7 +14,7 @@ from test_tables import file, some
 from values import array_of, npy, payload
 
 BIG = payload(40 * MIB + 12345, 7)
-TABLE = file(some())
+FIRST = 256 << 10  # bytes that the first request asks for
 ARRAY = npy(array_of("float32", (600, 1001)).T)  # in Fortran order
 TABLE = file(some())
 
@@ -255,10 +255,14 @@ LIES = {
     "no HTTP": (raw(b"SSH-2.0-x\r\n\r\n"), REFUSED),
     "HTTP/9": (raw(b"HTTP/9.9 200 OK\r\n\r\n"), REFUSED),
     "a long head": (raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2000000 + b"\r\n\r\n"), BROKEN),
-    "many headers": (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100000 + b"\r\n"), BROKEN),
+    "many headers": (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100000 + b"\r\n"), REFUSED),
+    "headers without end": (raw(b"HTTP/1.1 200 OK\r\n" + (b"X: " + b"y" * 1000 + b"\r\n") * 400), REFUSED),
     "two lengths": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"), REFUSED),
     "a negative length": (headers(Content_Length="-5"), REFUSED),
     "a length in words": (headers(Content_Length="ten"), REFUSED),
+    "the largest length": (headers(Content_Length=str(2 ** 64 - 1)), REFUSED),
+    "a larger length than can be": (headers(Content_Length=str(2 ** 63)), REFUSED),
+    "a larger total than can be": (headers(Content_Range=f"bytes 0-{FIRST - 1}/{2 ** 64 - 1}"), REFUSED),
     "a length beyond all": (headers(Content_Length="99999999999999999999999"), REFUSED),
     "gzip": (zipped, REFUSED),
     "gzip later": (later(zipped), REFUSED),
@@ -272,7 +276,9 @@ LIES = {
     "200 for a later range": (later(status(200)), CHANGED),
     "chunks that are none": (lambda q, a: setattr(a, "raw", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                              b"zz\r\nabc\r\n0\r\n\r\n"), BROKEN),
-    "a coding of transfer": (headers(Transfer_Encoding="gzip, chunked"), BROKEN),
+    "a coding of transfer": (headers(Transfer_Encoding="gzip, chunked"), REFUSED),
+    "a coding of transfer alone": (headers(Transfer_Encoding="gzip"), REFUSED),
+    "an unknown coding of transfer": (headers(Transfer_Encoding="rot13"), REFUSED),
     "multipart ranges": (headers(Content_Type="multipart/byteranges; boundary=x", Content_Range=None), REFUSED),
 }
 
@@ -284,6 +290,34 @@ def test_a_server_that_lies(own, case):
     r = s.ask("POST", "buffers/m/copy", {"from_url": server.url, "parts": 4})
     assert r.status in (502, 409) and r.json()["code"] in codes, r
     nothing_left(s)
+
+
+@pytest.mark.parametrize("length", [2 ** 63, 2 ** 64 - 1])
+def test_a_length_that_cannot_be(own, length):
+    """Without ranges, where it could be taken for none."""
+    server, s = own(b"abc", ranges=False, lie=headers(Content_Length=str(length), Connection="close"))
+    refused(s, server.url, 502, "source_refused", "length")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("case", ["a coding of transfer", "a coding of transfer alone", "many headers",
+                                  "headers without end"])
+def test_a_lie_that_is_not_asked_for_again(own, case):
+    server, s = own(BIG, lie=LIES[case][0])
+    refused(s, server.url, 502, "source_refused", "headers" if "headers" in case else "coding")
+    assert len(server.requests) == 1
+
+
+def test_trailers_without_end(own):
+    """They are no part of the bytes, and libcurl keeps them all."""
+    trailers = b"".join(b"X-%d: " % i + b"y" * 1000 + b"\r\n" for i in range(20000))
+    server, s = own(b"", lie=raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n" +
+                                 trailers + b"\r\n"))
+    refused(s, server.url, 502, "source_refused", "headers")
+    server.lie = raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n" + trailers[:100000] +
+                     b"\r\n\r\n")
+    take(s, server.url)
+    assert s.data("m") == b"abc"
 
 
 def test_a_length_that_is_too_large(own):
@@ -373,6 +407,24 @@ def test_a_digest_that_the_server_tells(own, ranges, body):
     said["Repr-Digest"] = f"sha-256=:{digest(b'')}:"  # the request's own counts, and not the server's
     made = take(s, server.url, **named, digest={"sha-512": long})
     assert made["pulled"]["verified"] is False
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_digests_that_contradict_each_other(own, ranges):
+    """Of one kind. With two kinds sha-256 is the one that is compared, as test_a_digest_that_the_server_tells has it."""
+    server, s = own(BIG[:3 * MIB + 1], ranges=ranges)
+    said = {}
+    server.lie = lambda request, answer: answer.headers.update(said)
+    right, wrong = digest(server.content), digest(b"")
+    for said in ({"Repr-Digest": f"sha-256=:{wrong}:, sha-256=:{right}:"},
+                 {"Repr-Digest": f"sha-256=:{right}:, sha-256=:{wrong}:"},
+                 {"Repr-Digest": f"sha-256=:{wrong}:", "repr-digest": f"sha-256=:{right}:"},
+                 {"Repr-Digest": f"sha-256=:{wrong}:", "x-amz-checksum-sha256": right}):
+        refused(s, server.url, 502, "source_refused", "two different digests", "'digest' in the request")
+    made = take(s, server.url, digest={"sha-256": right})
+    assert made["pulled"]["verified"] is False
+    said = {"Repr-Digest": f"sha-256=:{right}:, sha-256=:{right}:", "x-amz-checksum-sha256": right}
+    assert take(s, server.url, status=200)["pulled"]["verified"] is True
 
 
 def test_other_bytes_under_the_same_tag(own):

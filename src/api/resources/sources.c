@@ -136,11 +136,16 @@ static int read_layout(const json_t *body, struct gb_image_ask *ret, struct gb_e
 
 /* --- headers ------------------------------------------------------------------------------------------------------ */
 
+/* Also not blank, as libcurl would not send that. */
 static bool is_line(const char *text) {
-    for (; *text; text++)
+    bool blank = true;
+
+    for (; *text; text++) {
         if ((unsigned char)*text < ' ' || (unsigned char)*text == 0x7f)
             return false;
-    return true;
+        blank = blank && *text == ' ';
+    }
+    return !blank;
 }
 
 static int read_header(const char *name, const json_t *value, char *out, size_t room, size_t *ret_n,
@@ -156,9 +161,9 @@ static int read_header(const char *name, const json_t *value, char *out, size_t 
                             gb_word_quote(name, strlen(name), quoted));
     if (!text)
         return gb_error_set(err, GB_ERR_WRONG_TYPE, "the value of the header '%s' must be a string", name);
-    if (text[0] == '\0' || strlen(text) != json_string_length(value) || !is_line(text))
-        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the value of the header '%s' must be one line of text",
-                            name);
+    if (strlen(text) != json_string_length(value) || !is_line(text))
+        return gb_error_set(err, GB_ERR_INVALID_ARGUMENT,
+                            "the value of the header '%s' must be one line of text, and not blank", name);
     n = snprintf(out, room, "%s: %s", name, text);
     if (n < 0 || (size_t)n >= room)
         return gb_error_set(err, GB_ERR_INVALID_ARGUMENT, "the headers have more than %d bytes", HEADER_MAX);
