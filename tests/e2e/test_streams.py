@@ -237,6 +237,39 @@ def test_a_full_sync_waits_for_what_was_queued_before_it(stalled):
     assert raw.reply().status == 200
 
 
+def test_memory_whose_stream_is_deleted_leaves_it_by_another(start, tmp_path):
+    """To the disk, to host memory and into a checkpoint. The stream does not end twice."""
+    s = Session(start("--max-streams", "1", "--spill-host-bytes", "64M", state=str(tmp_path)))
+    ways = {"sync": ("PATCH", "buffers/sync", {"durability": "sync"}), "disk": ("POST", "buffers/disk/evict", {}),
+            "host": ("POST", "buffers/host/evict", {"to": "host"}), "kept": ("POST", "checkpoints", {"name": "k"}),
+            "copied": ("POST", "buffers/copy_of_it/copy", {"from": "copied"})}
+    for name, way in ways.items():
+        until("the last one is gone", lambda: s.ask("POST", "streams", {"name": "a"}).status == 201)
+        s.ask("POST", "streams", {"name": "b"}).problem(507, "limit_reached")
+        s.put(name, BIG, "?stream=a")
+        s.delete("streams/a")
+        until("it is gone", lambda: s.ask("POST", "streams", {"name": "b"}).status == 201)
+        s.delete("streams/b")
+        assert s.ask(*way).status in (200, 201), way
+        assert s.data(name) == BIG
+    for name in ways:
+        s.delete("buffers/" + name)
+    s.put("x", BIG)
+    assert s.data("x") == BIG
+
+
+def test_zeros_come_on_another_stream_when_theirs_is_deleted(s):
+    for way in ("GET", "evict"):
+        s.post("streams", {"name": "a"}, 201)
+        s.buffer(way, bytes=len(BIG), stream="a")
+        s.delete("streams/a")
+        s.post("sync", None, 204)
+        if way == "evict":
+            s.post(f"buffers/{way}/evict")
+        assert s.data(way) == bytes(len(BIG))
+        s.delete("buffers/" + way)
+
+
 def test_how_many_may_be_set(start):
     s = Session(start("--max-streams", "2", "--max-events", "1", "--max-pools", "1"))
     for noun, names in (("streams", "ab"), ("events", "a"), ("pools", "a")):

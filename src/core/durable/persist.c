@@ -105,9 +105,10 @@ static int copy(struct host_job *host_job, struct gb_stream *stream, struct gb_e
 static void queue(struct gb_task *task) {
     struct host_job *host_job = gb_container_of(task, struct host_job, task);
     struct gb_content *c = host_job->persist->content;
-    struct gb_stream *stream;
+    struct gb_stream *stream = gb_core_stream_part(c->alloc_stream, c->device->index);
 
-    if (gb_core_stream_part_make(c->alloc_stream, c->device->index, &stream, &host_job->error) == 0 &&
+    /* A part that is made for a stream that has drained would stay for ever. */
+    if ((stream || gb_core_stream_part_make(c->session->standard, c->device->index, &stream, &host_job->error) == 0) &&
         copy(host_job, stream, &host_job->error) == 0)
         return;
     gb_core_report_error(host_job->core, &host_job->error);

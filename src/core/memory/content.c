@@ -561,8 +561,11 @@ static void content_end(struct gb_content *c) {
 
 static int zero(struct gb_content *c, struct gb_error *err) {
     struct gb_stream *part = gb_core_stream_part(c->alloc_stream, c->device->index);
-    struct gb_ev *ready = gb_event_pool_take(&c->device->events, err);
+    struct gb_ev *ready;
 
+    if (!part && gb_core_stream_part_make(c->session->standard, c->device->index, &part, err) < 0)
+        return -1;
+    ready = gb_event_pool_take(&c->device->events, err);
     if (!ready)
         return -1;
     if (gb_content_zero(c, 0, c->bytes, part, err) < 0 ||

@@ -511,6 +511,18 @@ struct gb_core_stream *gb_core_stream_use_more(struct gb_core_stream *stream) {
     return gb_core_stream_ref(stream);
 }
 
+bool gb_core_stream_try_use(struct gb_core_stream *stream) {
+    unsigned users = atomic_load(&stream->users);
+
+    while (users > 0) {
+        if (atomic_compare_exchange_weak(&stream->users, &users, users + 1)) {
+            gb_core_stream_ref(stream);
+            return true;
+        }
+    }
+    return false;
+}
+
 void gb_core_stream_unuse(struct gb_core_stream *stream) {
     if (!stream)
         return;
@@ -527,11 +539,15 @@ struct gb_stream *gb_core_stream_part(struct gb_core_stream *stream, int device)
 
 int gb_core_stream_part_make(struct gb_core_stream *stream, int device, struct gb_stream **ret, struct gb_error *err) {
     struct gb_stream *part = gb_core_stream_part(stream, device);
+    struct gb_stream *other = NULL;
 
     if (!part) {
         if (gb_stream_create(stream->core->backend, device, &part, err) < 0)
             return -1;
-        atomic_store(&stream->parts[device].stream, part);
+        if (!atomic_compare_exchange_strong(&stream->parts[device].stream, &other, part)) {
+            gb_stream_destroy(stream->core->backend, part);
+            part = other;
+        }
     }
     *ret = part;
     return 0;

@@ -173,8 +173,8 @@ void gb_copy_sample_put(struct gb_copy_sample *sample, size_t bytes, const struc
  * work finish and destroy the parts.
  *
  * A content holds only refs to its alloc_stream, which orders its allocation and free. When that stream has drained,
- * all of its work is done, and the session's default stream frees the memory as well. Work that uses the memory on
- * another stream must therefore hold the content until it is done. */
+ * all of its work is done, and the session's default stream reads and frees the memory as well. Work that uses the
+ * memory on another stream must therefore hold the content until it is done. */
 
 struct gb_ev;
 struct gb_core;
@@ -219,6 +219,9 @@ void gb_core_stream_unref(struct gb_core_stream *stream); /* NULL is accepted */
 /* Adds a reference and a user to a stream that the caller uses already. */
 struct gb_core_stream *gb_core_stream_use_more(struct gb_core_stream *stream);
 
+/* As above, of a stream that may have drained. Returns false, and does nothing, if it has: it takes no more work. */
+bool gb_core_stream_try_use(struct gb_core_stream *stream);
+
 /* Drops a reference and a user. The caller still holds the session, but not its lock. NULL is accepted. [any thread,
  * never blocks] */
 void gb_core_stream_unuse(struct gb_core_stream *stream);
@@ -226,7 +229,8 @@ void gb_core_stream_unuse(struct gb_core_stream *stream);
 /* The part on that device, or NULL if no work was queued there yet. [any thread] */
 struct gb_stream *gb_core_stream_part(struct gb_core_stream *stream, int device);
 
-/* Makes the part unless the stream has it. On the device's lane. Returns 0 or -1. */
+/* Makes the part unless the stream has it. On the device's lane; another device's lane may make that of a session's
+ * default stream, which stays as long as the session. Returns 0 or -1. */
 int gb_core_stream_part_make(struct gb_core_stream *stream, int device, struct gb_stream **ret, struct gb_error *err);
 
 /* Takes the parts down after the last work was queued, then calls the owner. */

@@ -575,7 +575,7 @@ struct gb_download *gb_download_of(struct gb_session *session, struct gb_core_st
 
     if (!d)
         return NULL;
-    d->t.stream = gb_core_stream_use_more(stream);
+    d->t.stream = gb_core_stream_try_use(stream) ? stream : gb_core_stream_use_more(session->standard);
     d->held = true;
     d->content = content;
     d->rec.kind = kind;

@@ -5,6 +5,7 @@
 
 #include "core/session/session.h"
 #include "core_pools.h"
+#include "durable_fixture.h"
 #include "gb_test.h"
 
 #define BYTES (3 * CORE_SLOT_BYTES + 10)
@@ -222,6 +223,18 @@ START_TEST(one_stream_stands) {
 }
 END_TEST
 
+static uint64_t held(struct core_fixture *f) {
+    const struct gb_name name = {"default"};
+    struct gb_session *s = gb_session_find(f->core, &name, NULL);
+    uint64_t n;
+
+    pthread_mutex_lock(&s->lock);
+    n = s->streams_held;
+    pthread_mutex_unlock(&s->lock);
+    gb_session_unref(s);
+    return n;
+}
+
 struct drain {
     struct core_fixture *f;
     uint64_t held;
@@ -229,15 +242,8 @@ struct drain {
 
 static bool drained(void *arg) {
     struct drain *d = arg;
-    struct gb_name name = core_name("default");
-    struct gb_session *s = gb_session_find(d->f->core, &name, NULL);
-    bool done;
 
-    pthread_mutex_lock(&s->lock);
-    done = s->streams_held == d->held;
-    pthread_mutex_unlock(&s->lock);
-    gb_session_unref(s);
-    return done;
+    return held(d->f) == d->held;
 }
 
 /* Removed while it stands and while an upload uses it: the name is free at once, the work is done, then it goes. */
@@ -292,6 +298,42 @@ START_TEST(a_busy_stream_drains) {
 }
 END_TEST
 
+/* Writes memory whose stream has drained to the disk. The stream does not drain once more. */
+static void store_drained(struct core_fixture *f, const char *name, bool evicts) {
+    struct drain none = {.f = f, .held = 0};
+    struct gb_error err = GB_ERROR_INIT;
+
+    gb_assert_ok(core_stream_make(f->core, "default", "st", &err), err);
+    core_bytes(1, durable_sent, BYTES);
+    gb_assert_ok(core_upload_on(f->core, "default", name, "st", "", durable_sent, BYTES, &err), err);
+    gb_assert_ok(core_stream_remove(f->core, "default", "st", &err), err);
+    core_until(drained, &none, "the removed stream is gone");
+    if (evicts)
+        gb_assert_ok(durable_do(f, gb_buffer_evict, name, NULL, &err), err);
+    else
+        gb_assert_ok(durable_patch(f, name, GB_DURABILITY_SYNC, &err), err);
+    ck_assert_uint_eq(held(f), 0);
+    durable_assert_bytes(f, name, 1, BYTES);
+}
+
+START_TEST(a_drained_stream_is_not_used_again) {
+    struct core_fixture f;
+    struct gb_error err = GB_ERROR_INIT;
+    int i;
+
+    durable_open(&f, specs[_i]);
+    for (i = 0; i < 4; i++)
+        store_drained(&f, i < 2 ? "x" : "y", i % 2 == 0);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "x", &err), err);
+    gb_assert_ok(core_buffer_delete(f.core, "default", "y", &err), err);
+    gb_assert_ok(core_stream_make(f.core, "default", "st", &err), err);
+    ck_assert_uint_eq(held(&f), 1);
+    gb_assert_ok(core_stream_remove(f.core, "default", "st", &err), err);
+    core_until_idle(&f);
+    core_fixture_done(&f);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("core_streams");
     TCase *tc = tcase_create("streams");
@@ -300,6 +342,7 @@ int main(void) {
     tcase_add_loop_test(tc, a_buffer_outlives_its_stream, 0, 3);
     tcase_add_loop_test(tc, one_stream_stands, 0, 3);
     tcase_add_loop_test(tc, a_busy_stream_drains, 0, 2);
+    tcase_add_loop_test(tc, a_drained_stream_is_not_used_again, 0, 3);
     tcase_set_timeout(tc, 60);
     suite_add_tcase(suite, tc);
     return gb_test_run(suite);
