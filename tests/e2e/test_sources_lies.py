@@ -411,7 +411,7 @@ def test_a_digest_that_the_server_tells(own, ranges, body):
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_digests_that_contradict_each_other(own, ranges):
-    """Of one kind. With two kinds sha-256 is the one that is compared, as test_a_digest_that_the_server_tells has it."""
+    """Of one kind. With two kinds sha-256 is compared, as test_a_digest_that_the_server_tells has it."""
     server, s = own(BIG[:3 * MIB + 1], ranges=ranges)
     said = {}
     server.lie = lambda request, answer: answer.headers.update(said)
