@@ -131,8 +131,8 @@ static int64_t age_ms(const struct stat *is) {
     return ((int64_t)now.tv_sec - is->st_ctim.tv_sec) * 1000 + (now.tv_nsec - is->st_ctim.tv_nsec) / 1000000;
 }
 
-/* A file's times have steps of milliseconds, and one write sets them before its first byte. Of a file that has just been
- * written they could be those of the bytes to come as well: it is opened once it has been at rest for a while. */
+/* A file's times have steps of milliseconds, and one write sets them before its first byte. Of a file that has just
+ * been written they could be those of the bytes to come as well: it is opened once it has been at rest for a while. */
 static enum gb_pull_outcome open_at_rest(const struct file *f, int *ret, struct stat *ret_is, struct gb_error *err) {
     struct timespec before = {.tv_nsec = -1};
     int64_t age;
