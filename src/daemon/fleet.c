@@ -384,7 +384,8 @@ int gb_daemon_open_pulls(struct gb_daemon *daemon, struct gb_error *err) {
                                            .ca_file = o->pull_ca[0] != '\0' ? o->pull_ca : o->fleet_ca,
                                            .version = PACKAGE_VERSION,
                                            .running_max = (unsigned)o->pulls,
-                                           .rate_bytes_s = o->pull_rate};
+                                           .rate_bytes_s = o->pull_rate,
+                                           .min_rate_bytes_s = o->min_rate};
 
     if (!p)
         return 0;

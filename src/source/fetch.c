@@ -25,6 +25,7 @@ struct gb_pulls {
     char *agent;
     unsigned running_max;
     uint64_t rate;
+    uint64_t min_rate;
 
     pthread_mutex_t lock;
     pthread_cond_t idle;
@@ -631,6 +632,10 @@ const char *gb_pulls_ca(const struct gb_pulls *pulls) {
     return pulls->ca_file;
 }
 
+uint64_t gb_pulls_min_rate(const struct gb_pulls *pulls) {
+    return pulls->min_rate;
+}
+
 struct gb_core *gb_pulls_core(const struct gb_pulls *pulls) {
     return pulls->core;
 }
@@ -667,6 +672,7 @@ int gb_pulls_open(const struct gb_pulls_config *config, struct gb_pulls **ret, s
     pulls->core = config->core;
     pulls->running_max = config->running_max > 0 ? config->running_max : GB_PULLS_RUNNING;
     pulls->rate = config->rate_bytes_s;
+    pulls->min_rate = config->min_rate_bytes_s;
     pthread_mutex_init(&pulls->lock, NULL);
     gb_cond_init(&pulls->idle);
     *ret = pulls;

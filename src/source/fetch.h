@@ -27,16 +27,18 @@
 #define GB_PULL_BEGIN_AGAIN_MAX 3
 #define GB_PULL_STALL_MS 10000  /* without a byte of a body */
 #define GB_PULL_ANSWER_MS 60000 /* without an answer: the source may read its disk first */
+#define GB_PULL_SLOW_MS 20000   /* waits that a slow source is judged by; silence is noticed before */
 #define GB_PULL_CONNECT_MS 3000
 
 /* --- all fetches -------------------------------------------------------------------------------------------------- */
 
 struct gb_pulls_config {
-    struct gb_core *core;  /* borrowed until gb_pulls_close */
-    const char *ca_file;   /* of the sources' certificates; NULL or "": the system's. Copied */
-    const char *version;   /* for User-Agent; copied */
-    unsigned running_max;  /* 0: GB_PULLS_RUNNING */
-    uint64_t rate_bytes_s; /* of all fetches together; 0: no bound */
+    struct gb_core *core;      /* borrowed until gb_pulls_close */
+    const char *ca_file;       /* of the sources' certificates; NULL or "": the system's. Copied */
+    const char *version;       /* for User-Agent; copied */
+    unsigned running_max;      /* 0: GB_PULLS_RUNNING */
+    uint64_t rate_bytes_s;     /* of all fetches together; 0: no bound */
+    uint64_t min_rate_bytes_s; /* a server of source/url.c that is slower than this is given up; 0: none is */
 };
 
 struct gb_pulls;
@@ -156,6 +158,7 @@ bool gb_fetch_again(const struct gb_fetch *fetch, struct gb_pull_patience *patie
 
 const char *gb_pulls_agent(const struct gb_pulls *pulls); /* for User-Agent */
 const char *gb_pulls_ca(const struct gb_pulls *pulls);    /* NULL: the system's */
+uint64_t gb_pulls_min_rate(const struct gb_pulls *pulls);
 struct gb_core *gb_pulls_core(const struct gb_pulls *pulls);
 
 /* --- the destination ---------------------------------------------------------------------------------------------- */

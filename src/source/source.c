@@ -16,8 +16,9 @@
 #include "source/way.h"
 
 #define OPEN_FAILURES_MAX 3
-#define FAILURES_MAX 7   /* in a row, of one part */
-#define SILENCE_COUNTS 3 /* as so many of them: it has taken long already */
+#define FAILURES_MAX 7             /* in a row, of one part */
+#define SILENCE_COUNTS 3           /* as so many of them: it has taken long already */
+#define PROGRESS_BYTES (64u << 10) /* a failure behind so many bytes is the first again */
 
 struct gb_source {
     struct gb_fetch fetch; /* first */
@@ -312,7 +313,7 @@ static enum gb_pull_outcome bring(struct part *p) {
         if (outcome != GB_PULL_BROKEN || !p->s->way->ranged)
             return outcome;
         gb_upload_pause(part->upload, true);
-        if (!again(part->fetch, p->conn, &patience, part->got > before))
+        if (!again(part->fetch, p->conn, &patience, part->got - before >= PROGRESS_BYTES))
             return gb_fetch_ends(part->fetch) ? GB_PULL_STOPPED : GB_PULL_FAILED;
         before = part->got;
         part->error = GB_ERROR_INIT;

@@ -68,9 +68,12 @@ struct url_conn {
     size_t headers_n;    /* bytes of all headers of this request */
     const char *refuses; /* why a header ended the request; NULL: none did */
     uint64_t heard_ns;
-    uint64_t at;  /* of the source: the next byte that read gives */
-    uint64_t end; /* where the answer ends; GB_UNLIMITED: not known */
-    char *ahead;  /* bytes that came and were not read */
+    bool spoke;         /* something of this answer has come */
+    uint64_t waited_ns; /* while answers came, of all requests, since the rate was looked at */
+    uint64_t came;      /* bytes in that time, with headers */
+    uint64_t at;        /* of the source: the next byte that read gives */
+    uint64_t end;       /* where the answer ends; GB_UNLIMITED: not known */
+    char *ahead;        /* bytes that came and were not read */
     size_t ahead_room;
     size_t ahead_n;
     size_t ahead_at;
@@ -197,11 +200,17 @@ static void read_field(struct url_conn *c, const char *line, size_t n) {
     }
 }
 
+static void hear(struct url_conn *c, size_t n) {
+    c->heard_ns = gb_clock_ns();
+    c->spoke = true;
+    c->came += n;
+}
+
 /* Each line of each head; that of an interim answer is forgotten at the next. */
 static bool on_header(void *arg, const char *line, size_t n) {
     struct url_conn *c = arg;
 
-    c->heard_ns = gb_clock_ns();
+    hear(c, n);
     c->headers_n += n;
     if (c->headers_n > HEADERS_MAX)
         c->refuses = "sends more headers than are read";
@@ -243,7 +252,7 @@ static bool make_room(struct url_conn *c, size_t n) {
 static bool on_write(void *arg, const char *data, size_t n) {
     struct url_conn *c = arg;
 
-    c->heard_ns = gb_clock_ns();
+    hear(c, 0);
     if (c->ahead_at == c->ahead_n)
         c->ahead_at = c->ahead_n = 0;
     if (c->ahead_n > 0 && c->ahead_n + n > AHEAD_MAX) {
@@ -256,6 +265,7 @@ static bool on_write(void *arg, const char *data, size_t n) {
     }
     memcpy(c->ahead + c->ahead_n, data, n);
     c->ahead_n += n;
+    c->came += n;
     return true;
 }
 
@@ -317,6 +327,29 @@ static enum gb_pull_outcome failed(struct url_conn *c, struct gb_error *err) {
     }
 }
 
+/* Waits for more. The time before an answer's first byte does not count: the source may read its disk first. */
+static void wait_for_more(struct url_conn *c) {
+    uint64_t began_ns = gb_clock_ns();
+    bool counts = c->spoke;
+
+    gb_http_client_run(c->client, TURN_MS);
+    if (counts)
+        c->waited_ns += gb_clock_ns() - began_ns;
+}
+
+/* Whether less came than a source has to bring. Only waits count: this side may be the slower one. */
+static bool is_slow(struct url_conn *c) {
+    uint64_t min_rate = gb_pulls_min_rate(c->conn.way->fetch->pulls);
+    bool slow;
+
+    if (c->waited_ns < GB_PULL_SLOW_MS * GB_NS_PER_MS)
+        return false;
+    slow = (double)c->came / ((double)c->waited_ns / GB_NS_PER_S) < (double)min_rate;
+    c->waited_ns = 0;
+    c->came = 0;
+    return slow;
+}
+
 /* Lets the request continue for a while. */
 static enum gb_pull_outcome turn(struct url_conn *c, int patience_ms, struct gb_error *err) {
     uint64_t silent_ms = (gb_clock_ns() - c->heard_ns) / GB_NS_PER_MS;
@@ -331,9 +364,15 @@ static enum gb_pull_outcome turn(struct url_conn *c, int patience_ms, struct gb_
         snprintf(why, sizeof(why), "nothing came for %d s", patience_ms / 1000);
         return unreachable(c, why, err);
     }
+    if (is_slow(c)) {
+        snprintf(why, sizeof(why), "less than %" PRIu64 " bytes a second came for %d s",
+                 gb_pulls_min_rate(c->conn.way->fetch->pulls), GB_PULL_SLOW_MS / 1000);
+        (void)unreachable(c, why, err);
+        return GB_PULL_FAILED; /* what it brings would let it be asked again for ever */
+    }
     gb_http_ask_resume(&c->ask);
     if (c->ahead_n == c->ahead_at && !c->done)
-        gb_http_client_run(c->client, TURN_MS);
+        wait_for_more(c);
     return GB_PULL_OK;
 }
 
@@ -380,6 +419,7 @@ static enum gb_pull_outcome start(struct url_conn *c, const char *url, const str
     c->headers_n = 0;
     c->refuses = NULL;
     c->conn.silent = false;
+    c->spoke = false;
     c->done = false;
     c->heard_ns = gb_clock_ns();
     add_headers(c, u, c->origin, range);

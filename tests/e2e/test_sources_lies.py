@@ -549,6 +549,59 @@ def test_a_server_that_stands_still_once(own):
     assert s.data("m") == BIG and pulled["resumed"] >= 1
 
 
+def trickling(data, piece, ends):
+    """Has the server send that, and then the piece ten times a second."""
+    def answer(sock, text):
+        sock.sendall(data)
+        while not ends.wait(0.1):
+            sock.sendall(piece)
+        return False
+
+    return answer
+
+
+TRICKLES = {
+    "head": (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
+    "range": (b'HTTP/1.1 206 OK\r\nETag: "v1"\r\nContent-Length: 262144\r\n'
+              b"Content-Range: bytes 0-262143/9999999\r\n\r\n", b"x"),
+    "trailers": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n", b"X: y\r\n")}
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("where", TRICKLES)
+def test_a_server_that_is_too_slow(own, where):
+    """Never silent, and would hold one of --pulls for good."""
+    server, s = own(BIG)
+    ends = threading.Event()
+    server.answer = trickling(*TRICKLES[where], ends)
+    operation = begun(s, server.url)
+    op = until("the end", lambda: (o := s.get("/v1/operations/" + operation))["ended_at"] and o, 60, 1)
+    ends.set()
+    assert op["problem"]["code"] == "source_unreachable" and op["problem"]["retryable"], op
+    assert "less than 1024 bytes a second" in op["problem"]["detail"]
+    nothing_left(s)
+
+
+@pytest.mark.rest
+def test_without_a_least_rate(own):
+    """As slow as it is, it comes."""
+    server, s = own(b"", "--min-rate", "0")
+    ends = threading.Event()
+    server.answer = trickling(b"HTTP/1.1 200 OK\r\nContent-Length: 250\r\n\r\n", b"x", ends)
+    take(s, server.url)
+    ends.set()
+    assert s.data("m") == b"x" * 250
+
+
+@pytest.mark.rest
+def test_a_server_that_breaks_off_after_a_few_bytes(own):
+    """Each range, so that it would take for ever."""
+    server, s = own(BIG)
+    server.lie = lambda request, answer: setattr(answer, "cut", 1000 if request.number > 1 else None)
+    assert refused(s, server.url, 502, "source_unreachable", parts=1)["retryable"]
+    assert len(server.requests) < 15
+
+
 # --- afterwards ------------------------------------------------------------------------------------------------------
 
 
