@@ -432,6 +432,48 @@ def test_some_durable_and_some_not(lives):
     becomes_tidy(s.daemon.state)
 
 
+def test_a_batch_with_a_link_of_what_is_on_disk_alone(start):
+    """A link reads its source when the batch is committed: what waited for that in the batch would wait for ever."""
+    s = Session(start())
+    made, copied = {"op": "copy", "buffer": "b", "from": "c", "share": True}, {"op": "copy", "buffer": "a", "from": "c"}
+    more, filled = {**made, "buffer": "b2"}, {"op": "fill", "buffer": "c", "pattern": 5}
+    gone = {"op": "delete", "buffer": "c"}
+    for operations, answers in (([made, more], [201, 201]), ([made, copied], [201, 201]), ([made, filled], [201, 409]),
+                                ([made, gone], [201, 204]), ([more, made, copied, filled], [201, 201, 201, 409]),
+                                ([made, copied, more, gone], [201, 201, 201, 204])):
+        for atomic in (False, True):
+            if atomic and filled in operations:
+                continue
+            seal(s, "c", ONE, "?durability=sync")
+            s.post("buffers/c/evict")
+            answer = s.post("batch", {"operations": operations, "atomic": atomic})
+            assert [r["status"] for r in answer["results"]] == answers, operations
+            if copied not in operations and gone not in operations:
+                assert s.meta("c")["state"] == s.meta("b")["state"] == "stored"  # no bytes were needed
+            there = [op["buffer"] for op in operations if op["op"] == "copy"] + ["c"] * (gone not in operations)
+            assert all(s.data(name) == ONE for name in there)
+            for name in there:
+                delete(s, name)
+
+
+def test_who_reads_the_source_of_a_link_does_not_wait_for_it(start):
+    """And who deletes it does: the link was there first."""
+    s = Session(start())
+    s.post("streams", {"name": "a"}, 201)
+    s.put("x", ONE)
+    seal(s, "c", ONE, "?durability=sync")
+    s.post("buffers/c/evict")
+    hold(s)
+    batch = left(s, "POST", "batch", {"operations": [{"op": "copy", "buffer": "b", "from": "c", "share": True},
+                                                     {"op": "fill", "buffer": "x", "pattern": 5, "stream": "a"}]})
+    copied = left(s, "POST", "buffers/d/copy", {"from": "c"})
+    assert s.data("c") == ONE and ended(s, copied)["status"] == 201
+    still_held(s)
+    delete(s, "c")
+    assert [r["status"] for r in ended(s, batch)["result"]["results"]] == [201, 200]
+    assert s.data("b") == s.data("d") == ONE
+
+
 def test_where_no_link_can_be_made_the_bytes_are_written(lives):
     s = Session(lives("--disk-fault", "link@1=EOPNOTSUPP"))
     seal(s, "v1", ONE, "?durability=sync")

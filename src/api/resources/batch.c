@@ -452,7 +452,7 @@ static int take_turns(struct gb_batch *batch, struct gb_error *err) {
         read_write(batch, item, &write, NULL);
         if (gb_name_equal(&write.from_session, &batch->session)) {
             asks[i].source = write.from;
-            asks[i].kept = &item->source;
+            asks[i].kept = write.share ? NULL : &item->source;
         }
     }
     gb_turns_take(batch->core, &batch->session, asks, batch->count);

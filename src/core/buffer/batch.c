@@ -231,17 +231,20 @@ static void keep_source_locked(struct gb_after *after, struct gb_session *s, con
 /* A stream that does not exist is reported by the call. */
 static void take_turn_locked(struct gb_session *s, uint64_t batch_number, struct gb_turn_ask *ask,
                              struct gb_core_stream **ret_stream) {
-    const struct gb_name *source = ask->kept ? &ask->source : NULL;
+    const struct gb_name *source = ask->source.s[0] ? &ask->source : NULL;
     struct gb_turn *turn = gb_turn_new();
 
+    if (turn) {
+        turn->batch_number = turn->after.batch_number = turn->source.batch_number = batch_number;
+        turn->links = source && !ask->kept;
+    }
     if (!turn || gb_core_stream_use_locked(s, &ask->stream, ret_stream, NULL) < 0 ||
         gb_turn_take_locked(s, turn, &ask->buffer, source, *ret_stream, NULL) < 0) {
         free(turn); /* it was not taken */
         return;
     }
     ask->turn = turn;
-    turn->batch_number = turn->after.batch_number = turn->source.batch_number = batch_number;
-    if (!source)
+    if (!ask->kept)
         return;
     turn->source.ended_locked = keep_source_locked;
     turn->source.ended_arg = ask->kept;

@@ -198,7 +198,7 @@ int gb_buffer_see_in(struct gb_session *s, const struct gb_name *name, const str
     ret->labels = NULL;
     pthread_mutex_lock(&s->lock);
     if (gb_core_stream_use_locked(s, stream, &st, NULL) == 0)
-        gb_after_find_locked(s, name, st, &after);
+        gb_after_find_write_locked(s, name, st, &after);
     b = gb_session_alive(s, err) < 0 ? NULL : gb_after_see_locked(s, name, &after, &seen, err);
     if (b)
         gb_buffer_copy_locked(b, ret);

@@ -96,12 +96,20 @@ struct gb_turn *gb_turn_new(void) {
     return calloc(1, sizeof(struct gb_turn));
 }
 
-/* The latest turn of the line before a request that comes now. */
-static struct gb_turn *latest(const struct gb_buffer *b, const struct gb_core_stream *stream) {
+/* The place of a link's reader, for one of the same batch. A batch commits when all of it is there, in the order of the
+ * turns: what waited for the link would wait for itself. */
+static bool is_own_link(const struct gb_turn *t, const struct gb_after *a) {
+    return t->reads && t->links && a->batch_number > 0 && t->batch_number == a->batch_number;
+}
+
+/* The latest turn of the line before a request that comes now. reads: that is no reader's place. */
+static struct gb_turn *latest(const struct gb_buffer *b, const struct gb_core_stream *stream, const struct gb_after *a,
+                              bool reads) {
     struct gb_turn *t;
 
     TAILQ_FOREACH_REVERSE(t, &b->turns, gb_turn_line, at_buffer) {
-        if (t->stream == stream->id || gb_stream_follows(stream, t->stream, t->number))
+        if ((t->stream == stream->id || gb_stream_follows(stream, t->stream, t->number)) && !(reads && t->reads) &&
+            !is_own_link(t, a))
             return t;
     }
     return NULL;
@@ -114,11 +122,21 @@ static void relate(struct gb_session *session, struct gb_after *a, struct gb_tur
         LIST_INSERT_HEAD(&on->afters, a, link);
 }
 
-void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
-                          struct gb_after *a) {
+static void find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
+                        bool reads, struct gb_after *a) {
     const struct gb_buffer *b = TAILQ_EMPTY(&session->turns) ? NULL : gb_map_get(&session->buffers, buffer->s);
 
-    relate(session, a, b ? latest(b, stream) : NULL);
+    relate(session, a, b ? latest(b, stream, a, reads) : NULL);
+}
+
+void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
+                          struct gb_after *a) {
+    find_locked(session, buffer, stream, false, a);
+}
+
+void gb_after_find_write_locked(struct gb_session *session, const struct gb_name *buffer,
+                                const struct gb_core_stream *stream, struct gb_after *a) {
+    find_locked(session, buffer, stream, true, a);
 }
 
 /* A reader that must wait for a load cannot hold the bytes at once. */
@@ -135,7 +153,7 @@ static void stand_locked(struct gb_session *session, struct gb_turn *t, struct g
     t->stream = stream->id;
     t->number = ++session->last_turn;
     t->stage = GB_TURN_ACCEPTED;
-    relate(session, &t->after, latest(b, stream));
+    relate(session, &t->after, latest(b, stream, &t->after, false));
     t->related = t->after.on || t->source.on;
     TAILQ_INSERT_TAIL(&b->turns, t, at_buffer);
     TAILQ_INSERT_TAIL(&session->turns, t, in_session);
@@ -153,9 +171,11 @@ int gb_turn_take_locked(struct gb_session *session, struct gb_turn *t, const str
         if (!t->reader)
             return gb_no_memory(err);
         t->reader->reads = true;
+        t->reader->links = t->links;
+        t->reader->batch_number = t->batch_number;
     }
     if (source) /* before the turn stands in line: it may be the same buffer */
-        gb_after_find_locked(session, source, stream, &t->source);
+        gb_after_find_write_locked(session, source, stream, &t->source);
     if (t->reader)
         stand_locked(session, t->reader, gb_map_get(&session->buffers, source->s), stream);
     stand_locked(session, t, b, stream);
@@ -208,6 +228,8 @@ static bool is_skipped(const struct gb_turn *t, const struct gb_after *a) {
 static bool pass_on(struct gb_turn *t, struct gb_after *a, const struct gb_error *error) {
     struct gb_turn *before = error || t->reads ? t->after.on : NULL;
 
+    while (before && is_own_link(before, a))
+        before = before->after.on;
     if (error && t->writes && !is_skipped(t, a)) {
         a->failed = true;
         if (!a->why && (a->why = malloc(sizeof(*a->why))))

@@ -68,13 +68,14 @@ struct gb_turn {
     int64_t stream; /* the stream's id */
     uint64_t number;
     enum gb_turn_stage stage;
-    bool writes;                  /* bytes; if it fails, later requests that build on them fail, too */
-    const void *batch;            /* the batch that commits it with others; only compared; NULL: none */
-    uint64_t batch_number;        /* of the request that took turns for all operations of a batch; 0: none */
-    bool skipped;                 /* refused before it wrote: the others of its batch do as if it had not been there */
-    bool related;                 /* it was to follow another one */
-    bool reads;                   /* it is a reader's place: what follows it follows the turn before it, when it ends */
-    bool refused;                 /* by its transaction, which has not ended */
+    bool writes;           /* bytes; if it fails, later requests that build on them fail, too */
+    const void *batch;     /* the batch that commits it with others; only compared; NULL: none */
+    uint64_t batch_number; /* of the request that took turns for all operations of a batch; 0: none */
+    bool skipped;          /* refused before it wrote: the others of its batch do as if it had not been there */
+    bool related;          /* it was to follow another one */
+    bool reads;            /* it is a reader's place: what follows it follows the turn before it, when it ends */
+    bool links;            /* of a batch: it, or what it reads for, is a link, which reads when it is committed */
+    bool refused;          /* by its transaction, which has not ended */
     const struct gb_error *error; /* why; the transaction's */
     int64_t id;                   /* of the buffer, and of its generation, once the transaction is valid */
     int64_t generation;
@@ -102,9 +103,9 @@ struct gb_turn {
 /* Makes a turn that stands in no line. Returns NULL if memory is exhausted. */
 struct gb_turn *gb_turn_new(void);
 
-/* Takes the turn's place behind all earlier ones. Sets turn->after, and turn->source by the name of the source unless
- * that is NULL. stream is in use. Returns 0, or -1 if memory is exhausted. The session's lock is held, as in all
- * functions named _locked. */
+/* Takes the turn's place behind all earlier ones. Sets turn->after, and turn->source, which is to a write, by the name
+ * of the source unless that is NULL. For a batch the caller has set links and the batch's number. stream is in use.
+ * Returns 0, or -1 if memory is exhausted. The session's lock is held, as in all functions named _locked. */
 int gb_turn_take_locked(struct gb_session *session, struct gb_turn *turn, const struct gb_name *buffer,
                         const struct gb_name *source, const struct gb_core_stream *stream, struct gb_error *err);
 
@@ -137,6 +138,10 @@ void gb_turn_end(struct gb_turn *turn, const struct gb_error *error);
 /* Sets after to the latest turn of that buffer before a request that is accepted now on stream. */
 void gb_after_find_locked(struct gb_session *session, const struct gb_name *buffer, const struct gb_core_stream *stream,
                           struct gb_after *after);
+
+/* The same, for a request that only reads: the latest turn that is no reader's place. */
+void gb_after_find_write_locked(struct gb_session *session, const struct gb_name *buffer,
+                                const struct gb_core_stream *stream, struct gb_after *after);
 
 /* Returns true if the request has to wait: go follows. False: after it has been reached, and reached_locked was called.
  * The caller has set sees, late, until, reached_locked, go and owner. */

@@ -68,11 +68,11 @@ void gb_turn_free(struct gb_turn *turn);
 /* Where one call of a batch has its place. */
 struct gb_turn_ask {
     struct gb_name buffer;
-    struct gb_name source; /* of a copy within the session; "": none */
+    struct gb_name source; /* of a copy or link within the session; "": none */
     struct gb_name stream; /* "" is "default" */
     struct gb_turn *turn;  /* the result, for gb_call.turn; NULL: the call says why not */
     /* Of a copy: gets the source's bytes as they are now or, if an earlier write of them is under way, as that leaves
-     * them. The turn borrows it. NULL: no source. */
+     * them. The turn borrows it. NULL: no source, or that of a link, which needs no bytes in memory. */
     struct gb_copy_source *kept;
 };
 

@@ -495,7 +495,7 @@ static int hold_locked(struct gb_download *d, const struct gb_name *stream, bool
     if (gb_core_stream_use_locked(d->t.session, stream, &d->t.stream, err) < 0)
         return -1;
     if (ordered)
-        gb_after_find_locked(d->t.session, &d->name, d->t.stream, &d->after);
+        gb_after_find_write_locked(d->t.session, &d->name, d->t.stream, &d->after);
     d->after.until = GB_TURN_ENDED;
     d->after.reached_locked = reached_locked;
     d->after.go = turned;
@@ -527,7 +527,7 @@ bool gb_download_awaits(struct gb_session *s, const struct gb_name *name, const 
         return false;
     pthread_mutex_lock(&s->lock);
     if (gb_core_stream_use_locked(s, stream, &st, NULL) == 0) {
-        gb_after_find_locked(s, name, st, &after);
+        gb_after_find_write_locked(s, name, st, &after);
         r = after.on != NULL;
         (void)gb_after_leave_locked(&after);
     }

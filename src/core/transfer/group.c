@@ -590,7 +590,7 @@ static size_t await_all(struct gb_download_group *b, struct awaited *w) {
     for (i = 0; i < w->count; i++) {
         struct gb_after *after = &w->afters[i];
 
-        gb_after_find_locked(b->session, &w->names[i], b->stream, after);
+        gb_after_find_write_locked(b->session, &w->names[i], b->stream, after);
         after->until = GB_TURN_ENDED;
         after->go = one_turned;
         after->owner = w;

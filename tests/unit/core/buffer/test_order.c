@@ -14,6 +14,7 @@ struct order {
     struct core_fixture f;
     struct gb_session *session;
     struct gb_turn *turns[COUNT];
+    uint64_t batch_number; /* of those that are taken */
 };
 
 static void setup(struct order *o) {
@@ -51,6 +52,7 @@ static struct gb_turn *take(struct order *o, unsigned i, const char *buffer, con
 
     ck_assert_ptr_nonnull(t);
     t->writes = true;
+    t->batch_number = t->after.batch_number = o->batch_number;
     pthread_mutex_lock(&o->session->lock);
     gb_assert_ok(gb_core_stream_use_locked(o->session, &names[2], &st, &err), err);
     gb_assert_ok(gb_turn_take_locked(o->session, t, &names[0], source ? &names[1] : NULL, st, &err), err);
@@ -143,6 +145,46 @@ START_TEST(an_event_orders_what_it_covers) {
     end(&o, 4, NULL);
     ck_assert_ptr_eq(take(&o, 5, "x", NULL, "default")->after.on, o.turns[0]);
     ck_assert_ptr_eq(take(&o, 6, "x", NULL, "a")->after.on, o.turns[1]);
+    finish(&o);
+}
+END_TEST
+
+/* The i-th turn becomes a reader's place. */
+static struct gb_turn *read_by(struct order *o, unsigned i, bool links, uint64_t batch_number) {
+    o->turns[i]->writes = false;
+    o->turns[i]->reads = true;
+    o->turns[i]->links = links;
+    o->turns[i]->batch_number = batch_number;
+    return o->turns[i];
+}
+
+/* A reader follows writes, and a write follows readers, but for a link of its own batch. */
+START_TEST(who_follows_a_reader) {
+    struct gb_turn *write;
+    struct gb_turn *link;
+    struct gb_turn *copy;
+    struct order o;
+
+    setup(&o);
+    write = take(&o, 0, "x", NULL, "a");
+    take(&o, 1, "x", NULL, "a");
+    link = read_by(&o, 1, true, 7);
+    ck_assert_ptr_eq(link->after.on, write);
+    ck_assert_ptr_eq(take(&o, 2, "y", "x", "a")->source.on, write);
+    take(&o, 3, "x", NULL, "a");
+    copy = read_by(&o, 3, false, 7);
+    ck_assert_ptr_eq(copy->after.on, link);
+    ck_assert_ptr_eq(take(&o, 4, "x", NULL, "a")->after.on, copy);
+    end(&o, 4, NULL);
+    o.batch_number = 7;
+    ck_assert_ptr_eq(take(&o, 5, "x", NULL, "a")->after.on, copy);
+    end(&o, 3, NULL);
+    ck_assert_ptr_eq(o.turns[5]->after.on, write);
+    end(&o, 5, NULL);
+    o.batch_number = 8;
+    ck_assert_ptr_eq(take(&o, 6, "x", NULL, "a")->after.on, link);
+    end(&o, 1, NULL);
+    ck_assert_ptr_eq(o.turns[6]->after.on, write);
     finish(&o);
 }
 END_TEST
@@ -361,6 +403,7 @@ int main(void) {
     gb_test_add(suite, "latest", the_latest_of_the_stream_is_seen, 60);
     gb_test_add(suite, "place", a_place_ends_with_its_last_turn, 60);
     gb_test_add(suite, "event", an_event_orders_what_it_covers, 60);
+    gb_test_add(suite, "reader", who_follows_a_reader, 60);
     gb_test_add(suite, "stage", a_wait_ends_at_its_stage, 60);
     gb_test_add(suite, "chain", a_chain_needs_a_promise, 60);
     gb_test_add(suite, "leave", who_leaves_is_not_called, 60);
