@@ -280,5 +280,6 @@ int gb_keeper_main(int argc, char **argv) {
     if (listen(GB_KEEPER_LISTENER_FD, 4) < 0)
         return EXIT_FAILURE;
     loop(&k);
+    free(k.items);
     return EXIT_SUCCESS;
 }

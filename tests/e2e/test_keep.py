@@ -203,6 +203,7 @@ def test_a_write_in_place_under_way_leaves_a_partial_buffer(house):
     h.daemon.put("y", B, query="?in_place=true").expect(200)
     before = tags(h.daemon, "y")
     half = begun(h.daemon, "x", B, "?in_place=true")
+    until("it is being overwritten", lambda: h.daemon.data("x").status == 409)
     h.again()
     half.close()
     assert h.daemon.meta("x")["state"] == "partial" and tags(h.daemon, "y") == before

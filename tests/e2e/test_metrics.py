@@ -209,7 +209,7 @@ def test_it_says_what_the_statistics_say(start):
     more = {name for name, _ in seen} - {name for name, _ in told(d.stats())}
     known = (r"process_|gpubufd_(audit|damaged|http|tls|device|session|client|storage|durable|disk|load|loads|cold|"
              r"evictions|spill|reloads|scrub|behind|evictable)_|gpubufd_stored_bytes$|gpubufd_clients(_pausing)?$|"
-             r"gpubufd_(tables|links)(_bytes)?$|"
+             r"gpubufd_(tables|links)(_bytes)?$|gpubufd_(keeper_up|kept(_bytes|_found|_left_out_total)?)$|"
              r"gpubufd_loads_total$|gpubufd_pool_(limit|fragmentation)_bytes$|"
              r"gpubufd_store_((queue|commit)_duration_|writable$)|gpubufd_(adopted_limit_bytes|build_info)$")
     assert all(re.match(known, name) or name.endswith("_failures_total") for name in more), more
