@@ -418,7 +418,7 @@ static inline int gb_mem_kind_alloc(struct gb_backend *be, int device, enum gb_k
 }
 
 /* Whether memory of the kind has a descriptor by which another process of this backend, or a later one, takes it with
- * gb_mem_kind_take: that of gb_mem_export by gb_kept_way, for writing. [any thread, never blocks] */
+ * gb_mem_kind_take: that of gb_mem_export by VMM or, without that, MEMFD, for writing. [any thread, never blocks] */
 static inline bool gb_mem_kind_keeps(struct gb_backend *be, enum gb_kind kind) {
     return be->ops->kind_keeps(be, kind);
 }

@@ -1,7 +1,6 @@
 /* The records of the database become pools, sessions and buffers at the start, and files of bytes find their rows. A
  * record without bytes is LOST. open.c calls this, before the core serves requests. */
 #include "core/restore.h"
-#include "core/memory/kept.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "core/access/keys.h"
 #include "core/buffer/buffer.h"
 #include "core/durable/stored.h"
+#include "core/memory/kept.h"
 #include "core/observe/stats.h"
 #include "core/runtime/runtime.h"
 #include "core/session/quota.h"

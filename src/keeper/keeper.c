@@ -1,5 +1,6 @@
-/* The daemon's end. A lock lets one thread speak at a time; a put is one call of the kernel. Refusals are read with the
- * next call, or with the statistics. */
+/* The keeper: its messages; the process, which has one thread and waits for its listener, for the daemon, or for the
+ * end of its time; and the daemon's end, where a lock lets one thread speak at a time. A message that the process does
+ * not know ends the connection, not the process. Its refusals are read with the daemon's next call. */
 #include "keeper/keeper.h"
 
 #include <errno.h>
@@ -11,13 +12,353 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "keeper/wire.h"
+
+/* Descriptors that the process begins with, beside the standard ones: the bound socket, and its first daemon. */
+#define LISTENER 3
+#define FIRST_DAEMON 4
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+union control {
+    struct cmsghdr head;
+    char space[CMSG_SPACE(sizeof(int))];
+};
+
+int gb_keeper_send(int socket, enum gb_keeper_op op, uint64_t id, int fd, int flags) {
+    struct gb_keeper_message m = {GB_KEEPER_MAGIC, GB_KEEPER_VERSION, (uint16_t)op, id};
+    struct iovec part = {&m, sizeof(m)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    union control control;
+    ssize_t n;
+
+    if (fd >= 0) {
+        memset(&control, 0, sizeof(control));
+        control.head = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+        message.msg_control = &control;
+        message.msg_controllen = sizeof(control.space);
+    }
+    do
+        n = sendmsg(socket, &message, flags | MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -1 : 0;
+}
+
+static int descriptor_of(struct msghdr *message) {
+    struct cmsghdr *head = CMSG_FIRSTHDR(message);
+    int fd = -1;
+
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
+        head->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(&fd, CMSG_DATA(head), sizeof(fd));
+    return fd;
+}
+
+int gb_keeper_receive(int socket, struct gb_keeper_message *ret, int *ret_fd, bool *ret_cut, int flags) {
+    struct iovec part = {ret, sizeof(*ret)};
+    union control control = {.space = {0}};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control.space)};
+    ssize_t n;
+
+    *ret_fd = -1;
+    *ret_cut = false;
+    do
+        n = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return (int)n;
+    *ret_fd = descriptor_of(&message);
+    *ret_cut = message.msg_flags & MSG_CTRUNC;
+    if (n == (ssize_t)sizeof(*ret) && !(message.msg_flags & MSG_TRUNC) && ret->magic == GB_KEEPER_MAGIC &&
+        ret->version == GB_KEEPER_VERSION)
+        return 1;
+    if (*ret_fd >= 0)
+        close(*ret_fd);
+    *ret_fd = -1;
+    errno = EBADMSG;
+    return -1;
+}
+
+static bool peer_of(int socket, struct ucred *ret) {
+    socklen_t n = sizeof(*ret);
+
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, ret, &n) == 0;
+}
+
+/* --- the process: what it keeps ----------------------------------------------------------------------------------- */
+
+struct item {
+    uint64_t id;
+    int fd;
+};
+
+struct keeper {
+    int daemon; /* -1: none */
+    bool greeted;
+    uint64_t keep_for_ms;
+    uint64_t ends_ns;   /* without a daemon */
+    struct item *items; /* by rising id */
+    size_t count;
+    size_t room;
+};
+
+/* Where the number is, or would be. Numbers rise, so the search begins at the end. */
+static size_t place_of(const struct keeper *k, uint64_t id) {
+    size_t from = 0;
+    size_t to = k->count;
+
+    if (to == 0 || k->items[to - 1].id < id)
+        return to;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+
+        if (k->items[middle].id < id)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+static bool has_at(const struct keeper *k, size_t at, uint64_t id) {
+    return at < k->count && k->items[at].id == id;
+}
+
+static bool make_room(struct keeper *k) {
+    size_t room = k->room > 0 ? 2 * k->room : 64;
+    struct item *items;
+
+    if (k->count < k->room)
+        return true;
+    items = realloc(k->items, room * sizeof(*items));
+    if (!items)
+        return false;
+    k->items = items;
+    k->room = room;
+    return true;
+}
+
+/* Takes ownership of fd; -1: none came. */
+static bool put(struct keeper *k, uint64_t id, int fd) {
+    size_t at = place_of(k, id);
+
+    if (fd < 0)
+        return false;
+    if (id == 0 || !make_room(k)) {
+        close(fd);
+        return false;
+    }
+    if (has_at(k, at, id)) {
+        close(k->items[at].fd);
+        k->items[at].fd = fd;
+        return true;
+    }
+    memmove(&k->items[at + 1], &k->items[at], (k->count - at) * sizeof(*k->items));
+    k->items[at] = (struct item){id, fd};
+    k->count++;
+    return true;
+}
+
+static void drop(struct keeper *k, uint64_t id) {
+    size_t at = place_of(k, id);
+
+    if (!has_at(k, at, id))
+        return;
+    close(k->items[at].fd);
+    k->count--;
+    memmove(&k->items[at], &k->items[at + 1], (k->count - at) * sizeof(*k->items));
+}
+
+/* --- the daemon --------------------------------------------------------------------------------------------------- */
+
+static void part(struct keeper *k) {
+    close(k->daemon);
+    k->daemon = -1;
+    k->greeted = false;
+    k->ends_ns = gb_clock_ns() + k->keep_for_ms * GB_NS_PER_MS;
+}
+
+static bool tell(const struct keeper *k, enum gb_keeper_op op, uint64_t id, int fd) {
+    return gb_keeper_send(k->daemon, op, id, fd, 0) == 0;
+}
+
+/* It waits for a daemon that does not read: it has no other to serve. */
+static bool list(const struct keeper *k) {
+    size_t i;
+
+    for (i = 0; i < k->count; i++) {
+        if (!tell(k, GB_KEEPER_PUT, k->items[i].id, k->items[i].fd))
+            return false;
+    }
+    return tell(k, GB_KEEPER_END, k->count, -1);
+}
+
+static bool answer_greeting(struct keeper *k, uint64_t keep_for_s) {
+    k->greeted = true;
+    k->keep_for_ms = keep_for_s * 1000;
+    return tell(k, GB_KEEPER_HELLO, k->count, -1);
+}
+
+/* Returns false if the connection is to end. */
+static bool obey(struct keeper *k, const struct gb_keeper_message *m, int fd) {
+    if (!k->greeted && m->op != GB_KEEPER_HELLO)
+        return false;
+    switch (m->op) {
+    case GB_KEEPER_HELLO:
+        return fd < 0 && answer_greeting(k, m->id);
+    case GB_KEEPER_PUT:
+        return put(k, m->id, fd) || tell(k, GB_KEEPER_REFUSED, m->id, -1);
+    case GB_KEEPER_DROP:
+        drop(k, m->id);
+        return true;
+    case GB_KEEPER_LIST:
+        return list(k);
+    default:
+        return false;
+    }
+}
+
+/* One message. Returns false when the daemon has gone, or has said what it may not. */
+static bool serve(struct keeper *k, int flags) {
+    struct gb_keeper_message m;
+    bool cut;
+    int fd;
+    int r = gb_keeper_receive(k->daemon, &m, &fd, &cut, flags);
+    bool goes_on;
+
+    if (r <= 0)
+        return r < 0 && errno == EAGAIN;
+    goes_on = obey(k, &m, fd);
+    if (fd >= 0 && m.op != GB_KEEPER_PUT)
+        close(fd);
+    return goes_on;
+}
+
+/* --- daemons that come -------------------------------------------------------------------------------------------- */
+
+static bool is_ours(int socket) {
+    struct ucred who;
+
+    return peer_of(socket, &who) && (who.uid == geteuid() || who.uid == 0);
+}
+
+/* A daemon that was killed may have left messages: they come first. Returns true if it is gone. */
+static bool has_gone(struct keeper *k) {
+    struct pollfd p = {.fd = k->daemon, .events = POLLIN};
+
+    while (k->daemon >= 0 && poll(&p, 1, 0) > 0) {
+        if (!serve(k, MSG_DONTWAIT))
+            part(k);
+    }
+    return k->daemon < 0;
+}
+
+#define BUSY_MS 200
+
+/* What the other one says is read first: a close with something unread would take the answer back. */
+static void turn_away(int socket) {
+    struct pollfd p = {.fd = socket, .events = POLLIN};
+    struct gb_keeper_message m;
+    bool cut;
+    int fd;
+
+    if (poll(&p, 1, BUSY_MS) > 0 && gb_keeper_receive(socket, &m, &fd, &cut, MSG_DONTWAIT) > 0 && fd >= 0)
+        close(fd);
+    (void)gb_keeper_send(socket, GB_KEEPER_BUSY, 0, -1, MSG_DONTWAIT);
+    close(socket);
+}
+
+static void welcome(struct keeper *k) {
+    int socket = accept4(LISTENER, NULL, NULL, SOCK_CLOEXEC);
+
+    if (socket < 0)
+        return;
+    if (!is_ours(socket)) {
+        close(socket);
+    } else if (k->daemon >= 0 && !has_gone(k)) {
+        turn_away(socket);
+    } else {
+        k->daemon = socket;
+    }
+}
+
+/* --- the process -------------------------------------------------------------------------------------------------- */
+
+/* As many descriptors as the system gives, and no rights that it can do without. It is not to be seen into. */
+static void settle(void) {
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)prctl(PR_SET_NAME, GB_KEEPER_PROGRAM);
+    (void)prctl(PR_SET_DUMPABLE, 0);
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (chdir("/") < 0)
+        return;
+}
+
+/* Milliseconds until it ends; -1: not while a daemon is there. */
+static int left_ms(const struct keeper *k) {
+    uint64_t now = gb_clock_ns();
+    uint64_t ms;
+
+    if (k->daemon >= 0)
+        return -1;
+    if (k->count == 0 && k->greeted)
+        return 0;
+    ms = k->ends_ns > now ? (k->ends_ns - now) / GB_NS_PER_MS + 1 : 0;
+    return ms < INT32_MAX ? (int)ms : INT32_MAX;
+}
+
+static void loop(struct keeper *k) {
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = LISTENER, .events = POLLIN}, {.fd = k->daemon, .events = POLLIN}};
+        int ms = left_ms(k);
+        int n = ms == 0 ? 0 : poll(fds, 2, ms);
+
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return;
+        if (n < 0)
+            continue;
+        if (fds[1].revents && k->daemon >= 0 && !serve(k, MSG_DONTWAIT)) {
+            part(k);
+            if (k->count == 0)
+                return;
+        }
+        if (fds[0].revents)
+            welcome(k);
+    }
+}
+
+int gb_keeper_main(int argc, char **argv) {
+    struct keeper k = {.daemon = FIRST_DAEMON, .keep_for_ms = GB_KEEPER_FOR_S * 1000ull};
+
+    if (argc == 0 || strcmp(argv[0], GB_KEEPER_PROGRAM) != 0)
+        return -1;
+    settle();
+    if (listen(LISTENER, 4) < 0)
+        return EXIT_FAILURE;
+    loop(&k);
+    free(k.items);
+    return EXIT_SUCCESS;
+}
+
+/* --- the daemon's end --------------------------------------------------------------------------------------------- */
 
 extern char **environ;
 
@@ -31,31 +372,20 @@ struct gb_keeper {
     bool alive;
     uint64_t kept;
     uint64_t refused;
-    uint64_t failed;
     uint64_t looked_ns;
 };
 
 /* --- the socket --------------------------------------------------------------------------------------------------- */
 
-/* Returns the socket; -1 with errno. */
+/* Returns the socket, or -1. */
 static int reach(const struct gb_keeper *k) {
     int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    int saved;
 
     if (s >= 0 && connect(s, (const struct sockaddr *)&k->at, sizeof(k->at)) == 0)
         return s;
-    saved = errno;
     if (s >= 0)
         close(s);
-    errno = saved;
     return -1;
-}
-
-static pid_t peer_of(int s) {
-    struct ucred who;
-    socklen_t n = sizeof(who);
-
-    return getsockopt(s, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 ? who.pid : 0;
 }
 
 /* The next message. Returns 1; 0 if it is none of a keeper, or does not come in time; the connection is of no use
@@ -100,7 +430,7 @@ static int bind_at(const struct sockaddr_un *at, struct gb_error *err) {
 
 /* A duplicate beyond those numbers that the keeper's get; -1 with errno. */
 static int high(int fd) {
-    return fcntl(fd, F_DUPFD_CLOEXEC, GB_KEEPER_DAEMON_FD + 1);
+    return fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DAEMON + 1);
 }
 
 /* Only the standard descriptors and two sockets reach it: those of the daemon are closed by exec. */
@@ -119,8 +449,8 @@ static int spawn(int listener, int daemon, pid_t *ret) {
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_adddup2(&actions, 0, 1);
     posix_spawn_file_actions_adddup2(&actions, 0, 2);
-    posix_spawn_file_actions_adddup2(&actions, listener, GB_KEEPER_LISTENER_FD);
-    posix_spawn_file_actions_adddup2(&actions, daemon, GB_KEEPER_DAEMON_FD);
+    posix_spawn_file_actions_adddup2(&actions, listener, LISTENER);
+    posix_spawn_file_actions_adddup2(&actions, daemon, FIRST_DAEMON);
     r = posix_spawn(ret, "/proc/self/exe", &actions, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attr);
@@ -128,28 +458,21 @@ static int spawn(int listener, int daemon, pid_t *ret) {
 }
 
 static int start(struct gb_keeper *k, struct gb_error *err) {
-    int ends[2] = {-1, -1};
-    int passed[2];
     int listener = bind_at(&k->at, err);
-    int r;
+    int ends[2] = {-1, -1};
+    int passed[2] = {-1, -1};
+    int r = 0;
 
     if (listener < 0)
         return -1;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0 || (passed[0] = high(listener)) < 0 ||
+        (passed[1] = high(ends[1])) < 0)
         r = errno;
     else
-        r = 0;
-    passed[0] = r == 0 ? high(listener) : -1;
-    passed[1] = r == 0 ? high(ends[1]) : -1;
-    if (r == 0)
-        r = passed[0] >= 0 && passed[1] >= 0 ? spawn(passed[0], passed[1], &k->pid) : errno;
+        r = spawn(passed[0], passed[1], &k->pid);
     close_some((int[]){listener, ends[1], passed[0], passed[1]}, 4);
-    if (r == 0) {
-        k->socket = ends[0];
-        return 0;
-    }
-    close_some(ends, 1);
-    return gb_error_errno(err, GB_ERR_INTERNAL, "posix_spawn", r);
+    k->socket = ends[0];
+    return r == 0 ? 0 : gb_error_errno(err, GB_ERR_INTERNAL, "posix_spawn", r);
 }
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
@@ -178,28 +501,27 @@ static void replace(struct gb_keeper *k) {
     k->socket = -1;
 }
 
-static int busy(struct gb_error *err) {
-    return gb_error_set(err, GB_ERR_INTERNAL, "another daemon speaks to the keeper of this state directory");
+static int start_and_greet(struct gb_keeper *k, struct gb_error *err) {
+    if (start(k, err) < 0)
+        return -1;
+    return greet(k) > 0 ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "the keeper that was started does not answer");
 }
 
 static int open_one(struct gb_keeper *k, struct gb_error *err) {
-    int r = 0;
+    struct ucred who;
+    int r;
 
     k->socket = reach(k);
-    if (k->socket >= 0) {
-        k->pid = peer_of(k->socket);
-        r = greet(k);
-        if (r == 0)
-            replace(k);
-    }
+    if (k->socket < 0)
+        return start_and_greet(k, err);
+    k->pid = peer_of(k->socket, &who) ? who.pid : 0;
+    r = greet(k);
     if (r > 0)
         return 0;
     if (r < 0)
-        return busy(err);
-    if (start(k, err) < 0)
-        return -1;
-    r = greet(k);
-    return r > 0 ? 0 : gb_error_set(err, GB_ERR_INTERNAL, "the keeper that was started does not answer");
+        return gb_error_set(err, GB_ERR_INTERNAL, "another daemon speaks to the keeper of this state directory");
+    replace(k);
+    return start_and_greet(k, err);
 }
 
 static int address(struct gb_keeper *k, const char *dir, struct gb_error *err) {
@@ -282,7 +604,6 @@ static int try_locked(struct gb_keeper *k, enum gb_keeper_op op, uint64_t id, in
     }
     if (errno == EAGAIN)
         return 1;
-    k->failed++;
     if (errno == ETOOMANYREFS || errno == ENOBUFS || errno == ENOMEM)
         return gb_error_errno(err, GB_ERR_SATURATED, "sendmsg", errno);
     if (errno == EBADF || errno == EINVAL)
@@ -305,7 +626,6 @@ static int speak(struct gb_keeper *k, enum gb_keeper_op op, uint64_t id, int fd,
         if (poll(&p, 1, GB_KEEPER_ANSWER_MS) != 0)
             continue;
         pthread_mutex_lock(&k->lock);
-        k->failed++;
         lose_locked(k);
         pthread_mutex_unlock(&k->lock);
     }
@@ -335,7 +655,7 @@ static int take_answers_locked(struct gb_keeper *k, gb_keeper_item_fn *fn, void 
             k->refused++;
             continue;
         }
-        if (!fn || m.op != GB_KEEPER_PUT || fd < 0 || m.id <= last) {
+        if (m.op != GB_KEEPER_PUT || fd < 0 || m.id <= last) {
             if (fd >= 0)
                 close(fd);
             break;
@@ -347,25 +667,17 @@ static int take_answers_locked(struct gb_keeper *k, gb_keeper_item_fn *fn, void 
     return r < 0 ? -1 : gb_error_set(err, GB_ERR_INTERNAL, "the keeper did not answer as a keeper does");
 }
 
-static int ask(struct gb_keeper *k, enum gb_keeper_op op, gb_keeper_item_fn *fn, void *arg, struct gb_error *err) {
+int gb_keeper_list(struct gb_keeper *k, gb_keeper_item_fn *fn, void *arg, struct gb_error *err) {
     int r;
 
     pthread_mutex_lock(&k->lock);
-    r = try_locked(k, op, 0, -1, err);
+    r = try_locked(k, GB_KEEPER_LIST, 0, -1, err);
     if (r > 0)
         r = gb_error_set(err, GB_ERR_SATURATED, "the keeper has not read what was handed over before");
     if (r == 0)
         r = take_answers_locked(k, fn, arg, err);
     pthread_mutex_unlock(&k->lock);
     return r;
-}
-
-int gb_keeper_list(struct gb_keeper *k, gb_keeper_item_fn *fn, void *arg, struct gb_error *err) {
-    return ask(k, GB_KEEPER_LIST, fn, arg, err);
-}
-
-int gb_keeper_sync(struct gb_keeper *k, struct gb_error *err) {
-    return ask(k, GB_KEEPER_SYNC, NULL, NULL, err);
 }
 
 #define LOOK_NS (100 * GB_NS_PER_MS) /* those who poll statistics do not each ask the kernel */
@@ -378,7 +690,6 @@ void gb_keeper_stat(struct gb_keeper *k, struct gb_keeper_stat *ret) {
         read_refusals_locked(k);
         k->looked_ns = now;
     }
-    *ret = (struct gb_keeper_stat){
-        .alive = k->alive, .pid = k->pid, .kept = k->kept, .refused = k->refused, .failed = k->failed};
+    *ret = (struct gb_keeper_stat){.alive = k->alive, .pid = k->pid, .kept = k->kept, .refused = k->refused};
     pthread_mutex_unlock(&k->lock);
 }

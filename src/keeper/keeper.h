@@ -40,7 +40,7 @@ struct gb_keeper_config {
 
 /* Speaks to the keeper of the directory, or starts one. A keeper that does not answer, or has other messages, is ended
  * by SIGKILL and replaced: what it held is lost. Starts a process, so call it before rights are given up. Returns 0 or
- * -1. Errors: INTERNAL with the call that failed; ALREADY_EXISTS if another daemon speaks to the keeper. */
+ * -1. Errors: INTERNAL with the call that failed, or because another daemon speaks to the keeper. */
 int gb_keeper_open(const struct gb_keeper_config *config, struct gb_keeper **ret, struct gb_error *err);
 
 /* Parts from the keeper, which goes on holding what it has for keep_for_s; if that is nothing, it ends. NULL is
@@ -65,16 +65,11 @@ int gb_keeper_put(struct gb_keeper *keeper, uint64_t id, int fd, struct gb_error
  * gb_keeper_put. [any thread that may wait] */
 int gb_keeper_drop(struct gb_keeper *keeper, uint64_t id, struct gb_error *err);
 
-/* Has the keeper answer, so that all that was handed over before is held. Returns 0, or -1 with INTERNAL. [any
- * thread] */
-int gb_keeper_sync(struct gb_keeper *keeper, struct gb_error *err);
-
 struct gb_keeper_stat {
     bool alive; /* false: it has gone, and nothing is kept any more */
     pid_t pid;
     uint64_t kept;    /* put and not dropped, those of a list included */
     uint64_t refused; /* because its descriptors are used up (RLIMIT_NOFILE) */
-    uint64_t failed;  /* puts and drops that could not be sent */
 };
 
 /* As of a tenth of a second ago, or later. [any thread, never blocks] */
@@ -90,7 +85,6 @@ enum gb_keeper_op {
     GB_KEEPER_PUT,       /* with the descriptor */
     GB_KEEPER_DROP,
     GB_KEEPER_LIST, /* answered by one PUT each, then END */
-    GB_KEEPER_SYNC, /* answered by END */
     GB_KEEPER_END,
     GB_KEEPER_REFUSED, /* from the keeper: the PUT of that number */
     GB_KEEPER_BUSY     /* from the keeper: another daemon speaks to it */
@@ -102,5 +96,13 @@ struct gb_keeper_message {
     uint16_t op;
     uint64_t id;
 };
+
+/* Sends a message; fd -1: without a descriptor. Returns 0, or -1 with errno. [never blocks, with flags MSG_DONTWAIT] */
+int gb_keeper_send(int socket, enum gb_keeper_op op, uint64_t id, int fd, int flags);
+
+/* Receives a message. *ret_fd: the descriptor that came with it, for the caller to close, or -1. Returns 1; 0: the
+ * other end has gone; -1 with errno, EBADMSG for one that is no message of this version. *ret_cut: a descriptor came,
+ * and this process could take no more. */
+int gb_keeper_receive(int socket, struct gb_keeper_message *ret, int *ret_fd, bool *ret_cut, int flags);
 
 #endif

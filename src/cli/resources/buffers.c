@@ -502,19 +502,19 @@ int gb_cli_run_fill(struct gb_cli *cli, int argc, char **argv) {
                               post(cli, argv[0], "/fill", json_pack("{s:o, s:i}", "pattern", pattern, "width", 1)));
 }
 
-/* Of an array, which is taken: a line for each. */
-static int show_buffers(struct gb_cli *cli, json_t *buffers) {
-    json_t *buffer;
+/* Shows an answer as it is, or each buffer of an array in it; the buffer may be a member of the item. Takes answer. */
+static int show_each(struct gb_cli *cli, json_t *answer, json_t *items, const char *member) {
     int r = GB_CLI_DONE;
+    json_t *item;
     size_t i;
 
-    if (!buffers || cli->options.json)
-        return gb_cli_show(cli, buffers, NULL, 0);
-    json_array_foreach(buffers, i, buffer) {
+    if (!answer || cli->options.json)
+        return gb_cli_show(cli, answer, NULL, 0);
+    json_array_foreach(items, i, item) {
         if (r == GB_CLI_DONE)
-            r = gb_cli_show_buffer(cli, json_incref(buffer));
+            r = gb_cli_show_buffer(cli, json_incref(member ? json_object_get(item, member) : item));
     }
-    json_decref(buffers);
+    json_decref(answer);
     return r;
 }
 
@@ -532,23 +532,12 @@ int gb_cli_run_seal(struct gb_cli *cli, int argc, char **argv) {
     (void)argc;
     if (answer || !meant_model(cli, argv[0], &name))
         return gb_cli_show_buffer(cli, answer);
-    return show_buffers(cli, gb_cli_seal_model(cli, &name, seal));
+    answer = gb_cli_seal_model(cli, &name, seal);
+    return show_each(cli, answer, answer, NULL);
 }
 
 static int show_switched(struct gb_cli *cli, json_t *answer) {
-    json_t *results = json_object_get(answer, "results");
-    json_t *result;
-    int r = GB_CLI_DONE;
-    size_t i;
-
-    if (!answer || cli->options.json)
-        return gb_cli_show(cli, answer, NULL, 0);
-    json_array_foreach(results, i, result) {
-        if (r == GB_CLI_DONE)
-            r = gb_cli_show_buffer(cli, json_incref(json_object_get(result, "result")));
-    }
-    json_decref(answer);
-    return r;
+    return show_each(cli, answer, json_object_get(answer, "results"), "result");
 }
 
 /* All links in one step: none of them is seen without the others. NULL with cli->error set. */

@@ -241,12 +241,14 @@ static bool is_buffer(struct gb_cli *cli, const struct gb_cli_name *name) {
     struct gpubuf_error told = cli->error;
     char target[GB_CLI_PATH];
     json_t *buffer = NULL;
+    bool is;
 
     if (gb_cli_target(cli, target, BUFFER, name->session, name->name) == 0)
         buffer = gb_cli_request(cli, "GET", target, NULL);
+    is = buffer != NULL;
     json_decref(buffer);
     cli->error = told;
-    return buffer != NULL;
+    return is;
 }
 
 /* "m" as "m.index", malloc'd. */

@@ -110,19 +110,21 @@ bool gb_cli_is_model(struct gb_cli *cli, const struct gb_cli_name *name) {
     struct gpubuf_error told = cli->error;
     struct gpubuf_error why;
     json_t *document;
+    bool is;
 
     gb_cli_keep_problem(cli);
     cli->error = (struct gpubuf_error){.code = GPUBUF_OK};
     document = gb_cli_model_read(cli, name, NULL);
+    is = document != NULL;
+    json_decref(document);
     why = cli->error;
     cli->error = told;
-    if (!document && why.code == GPUBUF_BAD_ANSWER) {
+    if (!is && why.code == GPUBUF_BAD_ANSWER) {
         cli->error = (struct gpubuf_error){.code = GPUBUF_OK};
         gb_cli_error(cli, GPUBUF_BUFFER_NOT_FOUND, "%s, and no buffer is called \"%s\"", why.detail, name->name);
         cli->error.status = 404;
     }
-    json_decref(document);
-    return document != NULL;
+    return is;
 }
 
 static int no_memory(struct gb_cli *cli) {

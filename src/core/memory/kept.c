@@ -90,7 +90,7 @@ struct gb_kept {
     struct found *found; /* by rising id */
     size_t found_count;
     size_t found_room;
-    uint32_t *by_buffer; /* indexes of names, by buffer */
+    struct name **by_buffer; /* names, by buffer and generation */
     size_t by_count;
     bool *claimed; /* of each name: a record has it */
 };
@@ -365,22 +365,21 @@ static int new_ledger(struct gb_kept *k, struct gb_error *err) {
     k->ledger->bytes = sizeof(struct ledger);
     snprintf(k->ledger->backend, sizeof(k->ledger->backend), "%s", gb_backend_name(k->core->backend));
     atomic_store(&k->ledger->last_id, LEDGER_ID);
-    return gb_keeper_put(k->keeper, LEDGER_ID, k->fd, err);
+    (void)gb_keeper_put(k->keeper, LEDGER_ID, k->fd, &k->why); /* one that has gone is missed, and keeps nothing */
+    return 0;
+}
+
+static int by_id(const void *a, const void *b) {
+    uint64_t x = ((const struct found *)a)->id;
+    uint64_t y = ((const struct found *)b)->id;
+
+    return (x > y) - (x < y);
 }
 
 static struct found *found_of(const struct gb_kept *k, uint64_t id) {
-    size_t from = 0;
-    size_t to = k->found_count;
+    const struct found key = {.id = id};
 
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-
-        if (k->found[middle].id < id)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return from < k->found_count && k->found[from].id == id ? &k->found[from] : NULL;
+    return k->found ? bsearch(&key, k->found, k->found_count, sizeof(key), by_id) : NULL;
 }
 
 /* Sorts what the ledger has into what is there and what is free. */
@@ -410,7 +409,7 @@ static int read_ledger(struct gb_kept *k, struct gb_error *err) {
         f = id != 0 ? found_of(k, id) : NULL;
         if (f && f->memory < MEMORIES) {
             link_name_locked(k, f->memory, i - 1);
-            k->by_buffer[k->by_count++] = i - 1;
+            k->by_buffer[k->by_count++] = &k->ledger->names[i - 1];
         } else {
             name_free_locked(k, i - 1);
         }
@@ -418,12 +417,12 @@ static int read_ledger(struct gb_kept *k, struct gb_error *err) {
     return 0;
 }
 
-static int by_buffer(const void *a, const void *b, void *arg) {
-    const struct name *names = arg;
-    int64_t x = names[*(const uint32_t *)a].buffer;
-    int64_t y = names[*(const uint32_t *)b].buffer;
+static int by_buffer(const void *a, const void *b) {
+    const struct name *x = *(const struct name *const *)a;
+    const struct name *y = *(const struct name *const *)b;
+    int buffers = (x->buffer > y->buffer) - (x->buffer < y->buffer);
 
-    return (x > y) - (x < y);
+    return buffers != 0 ? buffers : (x->generation > y->generation) - (x->generation < y->generation);
 }
 
 int gb_kept_open(struct gb_core *core, struct gb_kept **ret, struct gb_error *err) {
@@ -447,7 +446,7 @@ int gb_kept_open(struct gb_core *core, struct gb_kept **ret, struct gb_error *er
         gb_kept_free(k);
         return -1;
     }
-    qsort_r(k->by_buffer, k->by_count, sizeof(*k->by_buffer), by_buffer, k->ledger->names);
+    qsort(k->by_buffer, k->by_count, sizeof(struct name *), by_buffer);
     *ret = k;
     return 0;
 }
@@ -505,23 +504,11 @@ static struct gb_core_device *device_of(const struct gb_kept *k, const struct me
 /* The name of the buffer's generation; NULL: none. The database does not know the run, but each start leaves one name
  * for a generation at most. */
 static const struct name *find_name(const struct gb_kept *k, const struct gb_buffer_rec *rec) {
-    const struct name *names = k->ledger->names;
-    size_t from = 0;
-    size_t to = k->by_count;
+    const struct name wanted = {.buffer = rec->id, .generation = rec->generation};
+    const struct name *key = &wanted;
+    struct name **found = bsearch(&key, k->by_buffer, k->by_count, sizeof(struct name *), by_buffer);
 
-    while (from < to) {
-        size_t middle = from + (to - from) / 2;
-
-        if (names[k->by_buffer[middle]].buffer < rec->id)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    for (; from < k->by_count && names[k->by_buffer[from]].buffer == rec->id; from++) {
-        if (names[k->by_buffer[from]].generation == rec->generation)
-            return &names[k->by_buffer[from]];
-    }
-    return NULL;
+    return found ? *found : NULL;
 }
 
 static struct gb_content *take(struct gb_session *s, struct found *f, const struct gb_buffer_rec *rec,
