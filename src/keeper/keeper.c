@@ -345,6 +345,15 @@ static void loop(struct keeper *k) {
     }
 }
 
+/* Before it ends, so that it is its own: a daemon makes a new one when this one does not answer. */
+static void forget_socket(void) {
+    struct sockaddr_un at;
+    socklen_t n = sizeof(at);
+
+    if (getsockname(LISTENER, (struct sockaddr *)&at, &n) == 0)
+        (void)unlink(at.sun_path);
+}
+
 int gb_keeper_main(int argc, char **argv) {
     struct keeper k = {.daemon = FIRST_DAEMON, .keep_for_ms = GB_KEEPER_FOR_S * 1000ull};
 
@@ -354,6 +363,7 @@ int gb_keeper_main(int argc, char **argv) {
     if (listen(LISTENER, 4) < 0)
         return EXIT_FAILURE;
     loop(&k);
+    forget_socket();
     free(k.items);
     return EXIT_SUCCESS;
 }

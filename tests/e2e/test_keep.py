@@ -126,6 +126,17 @@ def test_the_next_daemon_has_the_same_bytes(house, backend, how):
     until("the keeper has the ledger alone", lambda: descriptors(keeper_of(h.state)) == 3 + 2 + 1)
 
 
+def test_a_quota_that_was_lowered_loses_nothing(house, backend):
+    h = house()
+    for kind in kinds(backend):
+        h.daemon.put(kind, A, query=f"?kind={kind}").expect(201)
+    h.daemon.ask("PATCH", "/v1/sessions/default", {"quota": {"bytes": len(A), "pinned_bytes": 1}}).expect(200)
+    h.again()
+    assert all(h.daemon.data(kind).expect(200).body == A for kind in kinds(backend))
+    assert h.daemon.get("/v1/sessions/default")["used_bytes"] == len(A) * len(kinds(backend))
+    h.daemon.put("more", A, query="?kind=shared").problem(507, "quota_exceeded")
+
+
 def test_several_restarts_and_writes_between_them(house):
     h = house()
     h.daemon.put("x", A, query="?kind=shared").expect(201)
@@ -247,6 +258,7 @@ def test_without_a_daemon_it_ends_and_gives_all_back(house):
     h.daemon.put("x", A, query="?kind=shared").expect(201)
     h.kill()
     until("the keeper has ended", lambda: keeper_of(h.state) is None)
+    assert not os.path.exists(os.path.join(h.state, "keeper.sock"))
     h.start()
     h.daemon.data("x").problem(410, "content_lost")
 
@@ -258,6 +270,7 @@ def test_a_keeper_of_nothing_ends_with_the_daemon(house):
     h.daemon.process.terminate()
     h.daemon.process.wait()
     until("the keeper has ended", lambda: keeper_of(h.state) is None)
+    assert not os.path.exists(os.path.join(h.state, "keeper.sock"))
     h.start()
 
 

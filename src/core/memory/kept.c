@@ -511,6 +511,18 @@ static const struct name *find_name(const struct gb_kept *k, const struct gb_buf
     return found ? *found : NULL;
 }
 
+/* The session had the bytes before: a quota that was lowered meanwhile refuses new ones, not these. */
+static int count_locked(struct gb_session *s, struct gb_core_device *device, const struct gb_buffer_rec *rec,
+                        struct gb_content **ret, struct gb_error *err) {
+    struct gb_quota quota = s->rec.quota;
+    int r;
+
+    s->rec.quota.bytes = s->rec.quota.pinned_bytes = GB_UNLIMITED;
+    r = gb_content_new_locked(s, device->pool, rec->kind, s->standard, &rec->name, rec->bytes, ret, err);
+    s->rec.quota = quota;
+    return r;
+}
+
 static struct gb_content *take(struct gb_session *s, struct found *f, const struct gb_buffer_rec *rec,
                                struct gb_error *err) {
     struct gb_kept *k = s->core->kept;
@@ -522,7 +534,7 @@ static struct gb_content *take(struct gb_session *s, struct found *f, const stru
         gb_error_set(err, GB_ERR_INTERNAL, "it is of another device, kind or size");
         return NULL;
     }
-    if (gb_content_new_locked(s, device->pool, rec->kind, s->standard, &rec->name, memory->bytes, &c, err) < 0)
+    if (count_locked(s, device, rec, &c, err) < 0)
         return NULL;
     if (gb_mem_kind_take(k->core->backend, device->index, c->kind, c->bytes, f->fd, &c->ptr, err) < 0) {
         gb_content_drop_later(c);
